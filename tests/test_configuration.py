@@ -32,6 +32,7 @@ class Rules(Settings, frozen=True):
 
     def check_together(self) -> None:
         self.require("kept", self.kept is None or self.kept <= self.phones, f"at most `phones` ({self.phones})")
+        self.require("masked", not self.masked or self.late == "drop", f"{False} for `late` {self.late}")
 
 
 class Strategy(Settings, frozen=True):
@@ -68,6 +69,7 @@ LAYOUT = Layout(
         ("phones", 0, "at least 1"),
         ("phones", 2.0, "a whole number, at least 1"),
         ("phones", True, "a whole number, at least 1"),
+        ("phones", 10**18, f"at most {10**18 - 1}"),
         ("kept", 0, "at least 1 or all"),
         ("seconds", 0.0, "more than 0"),
         ("seconds", float("nan"), "more than 0"),
@@ -141,6 +143,9 @@ def test_a_table_of_the_choice(tmp_path: Path) -> None:
         ("[rounds", (), "try.toml: expected TOML: Expected"),
         ("", ("rounds.late",), "--set rounds.late: expected KEY=VALUE"),
         ("", ("rounds.late=never",), "--set rounds.late is 'never', expected one of drop, next"),
+        ("", ("rounds.phones=true",), "--set rounds.phones is true, expected a whole number"),
+        ("", ("rounds.masked=true", "rounds.late=next"), "rounds.masked is true, expected false for rounds.late next"),
+        ("", ("rounds.kept=5", "rounds.phones=3"), r"rounds.kept is 5, expected at most rounds.phones \(3\)"),
         ("", ("rounds.nothing=1",), "--set rounds.nothing: there is no such key"),
         (
             "",

@@ -64,6 +64,8 @@ class Field:
         one, word = self._one(), _WORDS.get(self.kind, "")
         if value is not None and not self._has_type(value) and word not in one:
             one = f"{word}, {one}"
+        elif self.high in (MANY, MOST) and isinstance(value, int | float) and value > self.high:
+            one = f"at most {self.high}"
         return f"a list, each {one}" if self.many else one
 
     def takes(self, value: Any) -> bool:

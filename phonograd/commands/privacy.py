@@ -14,7 +14,7 @@ from phonograd.commands.study import simulation_from
 from phonograd.config.serve import MASKED
 from phonograd.config.simulate import EMPIRICAL, Study
 from phonograd.config.strategies import STRATEGY
-from phonograd.config.values import Config
+from phonograd.config.values import Config, use_toml_words
 from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
@@ -134,9 +134,8 @@ def empirical(console: Console, config: Config) -> None:
     simulation = simulation_from(console, config, study)
     for key, good in ((MASKED, simulation.masked is None), (STRATEGY, not simulation.strategy.slow)):
         if not good:
-            raise UsageError(
-                f"{config.name_of(key)} is {config.get(key)}, expected rounds that average what phones send"
-            )
+            found = f"{config.name_of(key)} is {config.get(key)}, expected rounds that average what phones send"
+            raise UsageError(use_toml_words(found))
     settings = config.take(PrivacySettings, simulation=simulation)
     with console.progress("pairs") as show:
         measured = empirical_privacy(

@@ -63,8 +63,8 @@ def report(
     than the whole model has, and than paper P's phones sent.
 
     --project estimates the bytes of many phones and rounds: uploads at today's rate, and one download of the model for
-    each phone and round. --price-per-gb goes by TCP's bytes where they are known. --max-upload-mb looks at every phone
-    that sent some of an update, accepted or not.
+    each phone and round, or for each phone and rounds.deploy_every rounds. --price-per-gb goes by TCP's bytes where
+    they are known. --max-upload-mb looks at every phone that sent some of an update, accepted or not.
     """
     from phonograd.api import administration
     from phonograd.server_agg.report.calculations import MB, check_uploads
@@ -120,7 +120,9 @@ def _show(
         added["projection"] = projection(report, *project)
         if added["projection"] is None:
             raise click.UsageError("--project: no update has been accepted yet; there is nothing to go by")
-        title = f"{project[0]} phones a round, {project[1]} rounds: uploads as so far, the model once a phone and round"
+        every = added["projection"]["deploy_every"]
+        once = "the model once a phone and round" if every == 1 else f"a model once a phone and {every} rounds"
+        title = f"{project[0]} phones a round, {project[1]} rounds: uploads as so far, {once}"
         tables.append((title, figure_rows("projected", added["projection"])))
     if price_per_gb is not None:
         added["price"] = price_report(report, price_per_gb, added.get("projection"))
@@ -232,13 +234,14 @@ def discard(console: Console, number: int, place: Connection | ServerStorage) ->
 
 def _title(report: dict[str, Any]) -> str:
     from phonograd.server_agg.report.document import GIB, MIB
-    from phonograd.server_agg.report.text import size
+    from phonograd.server_agg.report.text import next_model_text, size
 
     paper = report["paper"]
     phone, round_ = size(paper["mib_per_phone"] * MIB), size(paper["gib_per_round"] * GIB)
     neighbours = next((entry["neighbours"] for entry in report["rounds"] if entry["neighbours"]), None)
     of_epsilon = f"; epsilon: {neighbours}" if neighbours else ""
-    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10{of_epsilon})"
+    when = f"; {text}" if (text := next_model_text(report)) else ""
+    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10{of_epsilon}){when}"
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:

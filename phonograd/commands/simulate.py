@@ -1,5 +1,6 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.settings.noise import CoveringNoise
 from phonograd.simulation.folder import read_record
-from phonograd.simulation.records import rows_of
+from phonograd.simulation.records import SimulationRecord, deployed_number, rows_of
 
 
 @click.command()
@@ -59,10 +60,22 @@ def simulate(console: Console, config: Config) -> None:
             f"phonograd: warning: --clients-per-round {settings.clients_per_round}: only {record.users.training} users "
             "train; all of them took part in each round"
         )
+    for remark in _remarks(record, settings.deploy_every):
+        console.say(f"phonograd: {remark}")
     if study.page is not None:
         _show(study.page, out, study.compare)
         console.say(f"wrote {study.page}")
     console.result(document_of(record), ("Simulated rounds", rows_of(record)))
+
+
+def _remarks(record: SimulationRecord, deploy_every: int) -> Iterator[str]:
+    """What the table does not tell: failed rounds, and models that phones did not get."""
+    rounds, last = record.rounds, deployed_number(record.rounds)
+    if failed := sum(ended.outcome == "failed" for ended in rounds):
+        yield f"warning: {failed} of {len(rounds)} rounds failed: too few updates arrived, and the model stayed"
+    if done := sum(ended.outcome == "closed" for ended in rounds[last:]):
+        phones = f"phones have the model of round {last}" if last else "phones never got a model"
+        yield f"{phones}: the next one comes after {deploy_every} rounds (rounds.deploy_every), {done} are done"
 
 
 def _show(page: Path, out: Path, compare: tuple[Path, ...]) -> None:

@@ -19,6 +19,7 @@ else:
 S = TypeVar("S", bound=Settings)
 SET = "--set"
 _NAMED = re.compile(r"`(\w+)`")
+_PYTHON_WORD = re.compile(r"\b(is|expected) (True|False|None)\b")
 
 
 class Config:
@@ -128,8 +129,9 @@ class Config:
         return names
 
     def name_of(self, key: str) -> str:
-        """How messages name a key: by its option if it has one and the file does not give it."""
-        if key in self.layout.flags and self._sources.get(key, "-").startswith("-"):
+        """How messages name a key: by its option if it has one and neither the file nor --set gives it."""
+        source = self._sources.get(key, "-")
+        if key in self.layout.flags and source != SET and source.startswith("-"):
             return self.layout.option(key)
         return key
 
@@ -147,7 +149,8 @@ class Config:
             field = self._keys[key][1]
             value = _convert(field, value, folder)
             if not field.takes(value):
-                raise UsageError(f"{_source_name(key, source)} is {value!r}, expected {field.expectation(value)}")
+                found = f"{_source_name(key, source)} is {value!r}, expected {field.expectation(value)}"
+                raise UsageError(use_toml_words(found))
         self._values[key], self._sources[key] = value, source
 
     def _require_key(self, key: str, source: str) -> str:
@@ -220,7 +223,7 @@ class Config:
         """The message with a key or an option for each field in backticks; the file before one that it gives."""
         names = self.names()
         first = _NAMED.search(message)
-        named = _NAMED.sub(lambda found: names.get(found[1], found[0]), message)
+        named = use_toml_words(_NAMED.sub(lambda found: names.get(found[1], found[0]), message))
         keys = {field.name: key for key, (table, field) in self._keys.items() if self.counts(table)}
         source = self._sources.get(keys.get(first[1], ""), "--") if first else "--"
         return named if source.startswith("--") else f"{source}: {named}"
@@ -290,6 +293,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return str(value.absolute()) if isinstance(value, Path) else value
+
+
+def use_toml_words(message: str) -> str:
+    """Write true, false and none in a message as files do, where it says what a setting is or has to be."""
+    return _PYTHON_WORD.sub(lambda found: found[0].lower(), message)
 
 
 def _toml_word(value: object) -> str:

@@ -142,7 +142,9 @@ def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: P
     for name in {**recorded, **job}:
         before, now = recorded.get(name), job.get(name)
         if before != now:
-            raise StateError(f"{folder}: holds a simulation with {name} {before}, found {now}; use another folder")
+            shown = f"`{name}`" if name in SimulationSettings.__struct_fields__ else name
+            end = "use another folder" + ("; serve takes another" if name == "deploy_every" else "")
+            raise StateError(f"{folder}: holds a simulation with {shown} {before}, found {now}; {end}")
 
 
 def _paths(files: ModelFiles) -> tuple[Path, ...]:

@@ -117,7 +117,7 @@ class OneRound:
             quality=quality,
             link_bytes=None if published is None or published.link is None else published.link.nbytes,
             left_out=None if published is None else published.distance,
-            deployed=self._deploys if published is not None else not self._averaged,
+            deployed=self._deploys and published is not None,
         )
 
     def loss(self, step: Literal[0, -1]) -> float | None:

@@ -40,7 +40,7 @@ class RoundRecord(Record, frozen=True):
         Count | None, about("of the link to the model; null if it is no smaller, or there is none")
     ] = None
     left_out: Annotated[Amount | None, about("L2 norm of what links left out, relative to the round's delta")] = None
-    deployed: Annotated[bool, about("whether phones got the model, or had it")] = True
+    deployed: Annotated[bool, about("whether phones got its model; a failed round makes none")] = True
 
 
 def deployed_number(rounds: Sequence[RoundRecord]) -> int:

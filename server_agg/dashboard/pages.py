@@ -20,7 +20,7 @@ from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operat
 from phonograd.server_agg.http.requests import in_query, whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
-from phonograd.server_agg.report.text import NOTHING_SPENT, has_epsilon
+from phonograd.server_agg.report.text import NOTHING_SPENT, has_epsilon, next_model_text
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 
@@ -73,6 +73,7 @@ class Dashboard:
         return self._page(
             "overview.html",
             live=self._live(),
+            next_model=next_model_text(report),
             tiles=views.tiles(report, self._coordinator.settings.strategy.epsilon_budget),
             charts=views.overview_charts(report),
             rounds_closed=report["totals"]["rounds_closed"],
@@ -121,8 +122,8 @@ class Dashboard:
         current = self._coordinator.current.base_sha256
         lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
         with self._coordinator.ledger.reading() as session:
-            rolled_back = queries.rolled_back_rounds(session)
-        models = views.lineage_rows([document_of(model) for model in lineage], current, rolled_back)
+            rolled_back, deployed = queries.rolled_back_rounds(session), queries.bases_after(session, 0)
+        models = views.lineage_rows([document_of(model) for model in lineage], current, rolled_back, deployed)
         return self._page("models.html", page=Page.of(models, whole_number(request, PAGE), MODELS_PER_PAGE))
 
     @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))

@@ -168,9 +168,11 @@ def codec_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def lineage_rows(
-    models: Sequence[Mapping[str, Any]], current: str, rolled_back: Collection[int]
+    models: Sequence[Mapping[str, Any]], current: str, rolled_back: Collection[int], deployed: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Models newest first; each marked if it is the current model, an ancestor of it, or of no round rolled back."""
+    """Models newest first; each marked if it is the current model, an ancestor of it, or of no round rolled back, and
+    if phones got it: those `deployed`.
+    """
     parents = {model["sha256"]: model["parent_sha256"] for model in models}
     line: set[str] = set()
     at: str | None = current
@@ -181,6 +183,7 @@ def lineage_rows(
         {
             **model,
             "current": model["sha256"] == current,
+            "deployed": model["sha256"] in deployed,
             "in_line": model["sha256"] in line or model["round"] not in rolled_back,
         }
         for model in reversed(models)

@@ -146,25 +146,27 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
     """Return what `rounds` rounds of `phones_per_round` phones would cost; None if no update was accepted yet.
 
     up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
-    down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
-    it: one may fetch twice, another have the model already. down_link: the newest link instead, for phones that follow
-    every round.
+    down: the whole of today's model for each phone, once for every `deploy_every` rounds of the last settings; what
+    phones of this ledger fetched is no measure of it: one may fetch twice, another have the model already. down_link:
+    the newest link instead, for phones that follow every model.
     """
     totals = report["totals"]
     if not totals["accepted"]:
         return None
     uploads = phones_per_round * rounds
     up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
-    model = report["rounds"][-1]["base_bytes"]
+    model, deploy_every = (report["rounds"][-1][name] for name in ("base_bytes", "deploy_every"))
+    downloads = phones_per_round * -(-rounds // deploy_every)
     link = next((entry["link_bytes"] for entry in report["rounds"][::-1] if entry["link_bytes"] is not None), None)
     return {
         "phones_per_round": phones_per_round,
         "rounds": rounds,
+        "deploy_every": deploy_every,
         "uploads": uploads,
         "up_bytes": round(up * uploads),
         "model_file_bytes": model,
-        "down_bytes": model * uploads,
-        "down_link_bytes": None if link is None else link * uploads,
+        "down_bytes": model * downloads,
+        "down_link_bytes": None if link is None else link * downloads,
         "model_ratio": model / up if up else None,
         "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
         "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
@@ -224,6 +226,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     quality = all_quality(session)
     models = {model.sha256: model for model in queries.all_models(session)}
     stages, of_rounds, phones = cohorts.all_cohorts(session), figures.of_rounds(session), 0
+    deployed = queries.bases_after(session, 0)
     for round_ in queries.all_rounds(session):
         read = of_rounds[round_.number]
         phones += read.unbounded or 0
@@ -234,6 +237,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         closed_at, first_at = round_.closed_at, read.first_at
         facts["seconds_to_model"] = None if closed_at is None or first_at is None else closed_at - first_at
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
+        facts["deployed"] = None if made is None else made.sha256 in deployed
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 
 
@@ -275,6 +279,7 @@ def _round_report(
         strategy=strategy.strategy,
         weighting=strategy.weighting,
         clients_per_round=rules.clients_per_round,
+        deploy_every=rules.deploy_every,
         opened_at=row.opened_at,
         closing_at=row.closing_at,
         closed_at=closed_at,

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from phonograd.device_runtime.base.documents import Count, Record, Sha256, about
 
-REPORT_VERSION: Final = 5
+REPORT_VERSION: Final = 6
 
 
 class CodecBytes(Record, frozen=True):
@@ -108,6 +108,8 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     epsilon_infinite_phones: phones with infinite epsilon: a model with their updates was published without noise
 
     The round's model:
+    deploy_every: rounds after which phones get a model, the mean of what these rounds made
+    deployed: whether phones got this one; None if the round made none
     publish: the codec of the link to it
     link_bytes: the link's file; None if it would be no smaller than the model
     distance: L2 norm of the residual of its compression relative to the round's delta; 0 if lossless
@@ -121,6 +123,8 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     strategy: str
     weighting: str
     clients_per_round: Count
+    deploy_every: Count
+    deployed: bool | None
     opened_at: float
     closing_at: float | None
     closed_at: float | None
@@ -167,7 +171,7 @@ class Paper(Record, frozen=True):
 class Report(Record, frozen=True):
     """The cost of each round, and of all of them."""
 
-    version: Literal[5]
+    version: Literal[6]
     paper: Paper
     rounds: list[RoundReport]
     totals: Totals

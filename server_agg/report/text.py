@@ -13,15 +13,18 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet's formulas beg
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
+_DEPLOYED = {True: "yes", False: "no", None: ""}
 COMPARED = {"up": "up_bytes", "down": "down_bytes", "per phone": "mean_bytes_per_phone"}
 
 
 def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A report's rounds as table rows: column title to text."""
+    """A report's rounds as table rows: column title to text. Only where some had no model for phones they say which."""
+    several = any(entry["deploy_every"] > 1 for entry in report["rounds"])
     return [
         {
             "round": str(entry["round"]),
             "model": _model_cell(entry),
+            **({"deployed": _DEPLOYED[entry["deployed"]]} if several else {}),
             "updates": f"{entry['accepted']}/{entry['clients_per_round']}",
             "refused": str(entry["rejected"] + entry["late"]),
             "codecs": ", ".join(f"{name} x{part['updates']}" for name, part in entry["codecs"].items()),
@@ -36,6 +39,17 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
         }
         for entry in report["rounds"]
     ]
+
+
+def next_model_text(report: Mapping[str, Any]) -> str:
+    """When phones get the next model, in words; "" if they get one after each round."""
+    *ended, open_ = report["rounds"]
+    same = [entry for entry in ended if entry["base_sha256"] == open_["base_sha256"] and not entry["rolled_back"]]
+    place = 1 + sum(entry["deployed"] is not None for entry in same)
+    rounds = max(place, open_["deploy_every"])
+    after = open_["round"] + rounds - place
+    how = f"round {place} of {rounds} from this model; phones get the next one after round {after}"
+    return "" if rounds == 1 else how
 
 
 def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -109,6 +109,11 @@ class Admission:
             return None
         its_rounds = queries.rounds_from_model(session, base_sha256, number)
         if not its_rounds:
+            if base_sha256 == self.row.base_sha256:
+                raise StaleUpdateError(
+                    f"the update is of round {number}, expected round {self.row.number}, which has the same model; "
+                    f"make it with `round_number` {self.row.number} (--round)"
+                )
             claimed = "" if number is None else f"round {number} and "
             raise StaleUpdateError(
                 f"the update is of {claimed}model {base_sha256[:12]}…, "

@@ -288,12 +288,14 @@ class LiveRound(LoadedRound):
         full = not aggregator.settings.private and self.open_round.accepted >= aggregator.rules.clients_per_round
         ending: Ending = "full" if full else "deadline"
         try:
-            self.record_model(ending, make())
+            after = self.record_model(ending, make())
         except Exception as error:
             self.fail(reason_of(error), error)
             return
         self.load_after_end()
-        log_event("round_closed", round=aggregator.row.number, ending=ending, model=self.model_sha256)
+        model = self.model_sha256
+        when = "get it" if model == self.open_round.base_sha256 else f"get a model after round {after}"
+        log_event("round_closed", f"phones {when}", round=aggregator.row.number, ending=ending, model=model)
 
     def _make_model(self) -> Model | None:
         """Make the model and put it in place. None, the base model, without updates: nothing changed.
@@ -310,8 +312,11 @@ class LiveRound(LoadedRound):
             seal = aggregator.aggregation.context.next_seal
             return publication.move_into_place(made, drafts, row, folder, self.ledger.clock(), seal)
 
-    def record_model(self, ending: Ending, model: Model | None) -> None:
-        """End the round with `model`, whose file is in place, and open the next one. None: its base model."""
+    def record_model(self, ending: Ending, model: Model | None) -> int:
+        """End the round with `model`, whose file is in place, and open the next one. None: its base model.
+
+        Returns the round after which phones get a model.
+        """
         with end_round(self.ledger, self.aggregator.row, ending) as (session, row):
             if model is not None and session.get(Model, model.sha256) is None:
                 session.add(model)
@@ -322,11 +327,11 @@ class LiveRound(LoadedRound):
                 base, average = (model.sha256, None) if publication.deploys(row, session) else (base, model.sha256)
             row.result_sha256 = row.base_sha256 if model is None else model.sha256
             session.flush()
-            self._open_next(session, base, average)
+            return publication.next_deployment(self._open_next(session, base, average), session)
 
-    def _open_next(self, session: Session, base_sha256: str, average_sha256: str | None) -> None:
+    def _open_next(self, session: Session, base_sha256: str, average_sha256: str | None) -> Round:
         now, number = self.ledger.clock(), self.aggregator.row.number + 1
-        opening.add_round(session, now, number, base_sha256, self.settings, average_sha256=average_sha256)
+        return opening.add_round(session, now, number, base_sha256, self.settings, average_sha256=average_sha256)
 
     def fail(self, reason: str, error: Exception | None = None) -> None:
         """End the round as failed, and open the next one on the same model."""

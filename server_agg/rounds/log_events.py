@@ -18,7 +18,7 @@ _TEXTS: Mapping[str, tuple[int, str]] = {
     "update_not_ingested": (logging.ERROR, "update of %(phone)s cannot be stored, its phone sends it again: %(why)s"),
     "round_closing": (logging.INFO, "round %(round)d is closing: its model is trained from %(accepted)d updates"),
     "closing_progress": (logging.INFO, "round %(round)d is closing: %(why)s of the work is done"),
-    "round_closed": (logging.INFO, "round %(round)d closed (%(ending)s): model %(model).12s"),
+    "round_closed": (logging.INFO, "round %(round)d closed (%(ending)s): model %(model).12s; %(why)s"),
     "round_not_closed": (logging.ERROR, "round %(round)d cannot be closed, retrying: %(why)s"),
     "sum_lost": (
         logging.WARNING,

@@ -33,9 +33,15 @@ def files_of_model(sha256: str, folder: StateFolder, ledger: Ledger) -> ModelFil
     )
 
 
+def next_deployment(row: Round, session: Session) -> int:
+    """The round after which phones get a model, if the open round of `row` and all after it make one."""
+    left = RoundRules.from_json(row.rules).deploy_every - queries.models_from(session, row) - 1
+    return row.number + max(0, left)
+
+
 def deploys(row: Round, session: Session) -> bool:
     """Whether phones get the model of this round, if it makes one."""
-    return queries.models_from(session, row) + 1 >= RoundRules.from_json(row.rules).deploy_every
+    return next_deployment(row, session) == row.number
 
 
 def inputs_of(row: Round, folder: StateFolder, ledger: Ledger) -> tuple[ModelFiles, Publish | None, Average | None]:

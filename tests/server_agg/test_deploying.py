@@ -1,7 +1,9 @@
 """Several rounds from one model: phones get the mean of what they made of it."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +14,16 @@ from phonograd.device_runtime.update.links import pull_links
 from phonograd.server_agg.dashboard.views import lineage_rows
 from phonograd.server_agg.refusals import LateUpdateError
 from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import next_model_text, report_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.masked import MaskedSettings
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.coordinators import file_names, open_coordinator, send
+from tests.server_agg.dashboard_pages import rows_of
 from tests.server_agg.ftrl_runs import FTRL
 from tests.server_agg.link_rounds import LOSSY, few_rows, run_round
 from tests.server_agg.slow_models import free_work, model_after
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.workshop import Workshop, client_of, settings_with
 
 TWO: dict[str, object] = {"clients_per_round": 1, "deploy_every": 2}
 MASKED = {"masked": MaskedSettings(cohort=3, min_cohort=3), "clients_per_round": 3, "weighting": "equal"}
@@ -166,10 +170,46 @@ def test_students_of_several_rounds_are_averaged_too(workshop: Workshop, state: 
         assert coordinator.current.base_sha256 == coordinator.round.model_sha256
 
 
+def test_an_operator_sees_which_rounds_phones_got_and_when_the_next_comes(
+    workshop: Workshop, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with open_coordinator(workshop, state, settings_with(**TWO)) as coordinator:
+        for seed in (1, 2, 3):
+            run_round(coordinator, workshop, seed)
+        coordinator.round.fail("a test")
+        report = read_report(state)
+        assert [entry["deployed"] for entry in report["rounds"]] == [False, True, False, None, None]
+        assert [row["deployed"] for row in report_rows(report)] == ["no", "yes", "no", "", ""]
+        assert next_model_text(report) == "round 2 of 2 from this model; phones get the next one after round 5"
+        coordinator.rollback(3)
+        report = read_report(state)
+        assert report["rounds"][2]["deployed"]  # now they got it
+        assert next_model_text(report) == "round 1 of 2 from this model; phones get the next one after round 7"
+        coordinator.rollback(0)
+        run_round(coordinator, workshop, 4)
+    with open_coordinator(workshop, state, settings_with(clients_per_round=1)):  # with the next that closes
+        assert next_model_text(read_report(state)).startswith("round 2 of 2 from this model")
+    closed = [one.getMessage().split("; ")[1] for one in caplog.records if getattr(one, "event", "") == "round_closed"]
+    after = "phones get a model after round"
+    assert closed == [f"{after} 2", "phones get it", f"{after} 4", f"{after} 8"]
+
+
+def test_the_dashboard_shows_it(start_server: Callable[..., Any], workshop: Workshop) -> None:
+    with start_server(**TWO) as server, client_of(server.url) as http:
+        for number in (1, 2, 3):
+            run_round(server.coordinator, workshop, number)
+        assert "Round 2 of 2 from this model; phones get the next one after round 4" in http.get("/").text
+        assert "once per phone and 2 rounds" in http.get("/").text
+        states = [row[1] for row in rows_of(http.get("/dashboard/rounds").text)]
+        assert states == ["State", "open", "full not deployed", "full deployed", "full not deployed"]
+        assert [row[0][0] for row in rows_of(http.get("/dashboard/models").text)] == ["R", "◐", "●", "◐", "●"]
+
+
 def test_the_dashboard_takes_no_model_that_waits_for_one_rolled_back() -> None:
     parents = {"first": None, "waits": "first", "undone": "first"}
     models = [{"sha256": name, "round": at, "parent_sha256": parents[name]} for at, name in enumerate(parents)]
-    rows = lineage_rows(models, "first", rolled_back={2})
+    rows = lineage_rows(models, "first", {2}, {"first", "undone"})
     assert {row["sha256"]: row["in_line"] for row in rows} == {"first": True, "waits": True, "undone": False}
 
 

@@ -20,7 +20,7 @@ from phonograd.server_agg.report.document import (
     read_phones,
     read_report,
 )
-from phonograd.server_agg.report.text import figure_rows, report_rows
+from phonograd.server_agg.report.text import figure_rows, next_model_text, report_rows
 from tests.server_agg.faults import adds_up
 from tests.server_agg.http_uploads import final_report, headers_of, post
 from tests.server_agg.relay import Relay, relay_to
@@ -110,6 +110,7 @@ def test_the_report_over_http_is_the_folders(server: RunningServer, workshop: Wo
     assert (line["round"], line["accepted"], line["useful_bytes"]) == ("1", "1", str(size))
     assert line["codecs"] == f"full-f32:1:{size}"
     (row,) = report_rows(http.get("/v1/report").json())
+    assert "deployed" not in row and next_model_text(http.get("/v1/report").json()) == ""
     assert (row["updates"], row["model"], row["codecs"], row["seconds"]) == ("1/2", "open", "full-f32 x1", "")
 
 
@@ -136,6 +137,9 @@ def test_a_projection_is_today_s_uploads_and_the_model_once_for_each_phone_and_r
     assert price["projection"]["down"] == pytest.approx(2 * projected["down_bytes"] / 10**9)
     assert price["projection_with_links"]["down"] == pytest.approx(2 * 3000 * 700 / 10**9)
     assert "projection_with_links" not in price_report(report, 2, projected)
+    several = projection(report | {"rounds": [link | {"deploy_every": 7}]}, 10, 300)  # 43 models
+    assert several is not None and (several["uploads"], several["down_link_bytes"]) == (3000, 430 * 700)
+    assert several["down_bytes"] == 430 * projected["model_file_bytes"]
     assert projected["ratio"] == pytest.approx(projected["paper_up_bytes"] / projected["up_bytes"])
 
 

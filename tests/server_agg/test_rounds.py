@@ -186,7 +186,8 @@ def test_refuses_updates_of_another_round_or_model(
 ) -> None:
     other = make_workshop(seed=7, name="other")
     with open_coordinator(workshop, tmp_path / "state") as coordinator:
-        assert "is of round 2 and model" in refusal(coordinator, workshop.update(1, round=2), "a", StaleUpdateError)
+        message = refusal(coordinator, workshop.update(1, round=2), "a", StaleUpdateError)
+        assert "is of round 2, expected round 1, which has the same model; make it with `round_number` 1" in message
         message = refusal(coordinator, other.update(1), "a", StaleUpdateError)
     assert f"model {other.base_sha256[:12]}…, expected round 1 and model {workshop.base_sha256[:12]}…" in message
 

@@ -143,7 +143,7 @@ def test_the_command_measures_pairs(tmp_path: Path, phono: Run, monkeypatch: pyt
     assert None not in document["epsilon"]
     (tmp_path / "study.toml").write_text("[rounds]\nmasked = true")
     masked = phono(*options, "--config", tmp_path / "study.toml")
-    assert (masked.code, "rounds.masked is True, expected rounds that average" in masked.err) == (2, True)
+    assert (masked.code, "rounds.masked is true, expected rounds that average" in masked.err) == (2, True)
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 3
     assert document["neighbours"] == REPLACED

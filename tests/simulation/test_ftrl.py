@@ -149,10 +149,10 @@ def test_wrong_options_are_named(tmp_path: Path, phono: Run, key: str, message: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "--deadline-seconds is None, expected a deadline for dp-ftrl"),
+        ("", "--deadline-seconds is none, expected a deadline for dp-ftrl"),
         (
             "--deadline-seconds 60 --set server.ledger=postgresql://h/d",
-            "store is None, expected one for a ledger in PostgreSQL",
+            "store is none, expected one for a ledger in PostgreSQL",
         ),
         ("--deadline-seconds 60 --masked", "--strategy is 'dp-ftrl', expected one of fedavg, fedsgd, "),
     ],

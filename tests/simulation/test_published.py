@@ -67,7 +67,7 @@ def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
         (whole.rounds[-1].link_bytes or 0) / 1e6,
         100 * (whole.rounds[-1].left_out or 0),
     )
-    with pytest.raises(phonograd.StateError, match="publish_bits 4, found 1"):
+    with pytest.raises(phonograd.StateError, match="publish_bits` 4, found 1"):
         run(tmp_path / "parts", replace(short, publish_bits=1))
 
 

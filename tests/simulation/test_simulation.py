@@ -209,7 +209,7 @@ def test_more_rounds_continue_a_simulation_and_other_settings_are_refused(tmp_pa
     document = json.loads(path.read_bytes())
     del document["job"]["evaluate_last"]  # of a version without this setting: it had its default
     path.write_text(json.dumps(document))
-    with pytest.raises(phonograd.StateError, match=r"holds a simulation with codec rows-f32, found top-rows"):
+    with pytest.raises(phonograd.StateError, match=r"holds a simulation with `codec` rows-f32, found top-rows"):
         run(tmp_path / "a", replace(SETTINGS, codec="top-rows"))
     (tmp_path / "a/models/3.safetensors").write_bytes(b"damaged")
     with pytest.raises(phonograd.StateError, match=r"3\.safetensors: SHA-256 \w+… expected, found"):
@@ -468,7 +468,7 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) 
             "late_phones is 0.6, expected at most 1 - fail",
         ),
         ("--compare x", "--compare needs --page"),
-        ("--strategy fedsgd", "training.steps is None, expected 1: fedsgd averages single steps"),
+        ("--strategy fedsgd", "training.steps is none, expected 1: fedsgd averages single steps"),
         ("--set training.user_share=0.5", "training.user_share: expected with rehearsal"),
         ("--set rounds.late=next", "rounds.late: expected with failures.late_phones"),
         ("--set rounds.masked=true --codec rot-q1", "--codec: expected without rounds.masked"),
