@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError, TrainingError, VocabularyError
+from phonograd.device_runtime.base.errors import (
+    MissingExtraError,
+    StoppedError,
+    TrainingError,
+    UsageError,
+    VocabularyError,
+)
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import Corpus, require_window
@@ -24,6 +31,7 @@ def pretrain(
     config: PretrainConfig,
     out: Path,
     *,
+    teacher: Artifacts | None = None,
     state_folder: Path | None = None,
     progress: ProgressCallback | None = None,
     stop: Stop | None = None,
@@ -31,12 +39,16 @@ def pretrain(
     """Train a model from `config.seed` and keep at `out` the weights of the lowest validation perplexity, unknown words
     counted.
 
+    teacher: its distribution has a share of 1 - `config.text_share` in the loss. Its vocabulary begins with this one;
+    the probability of its other words goes to `<unk>`.
+
     The validation text is evaluated after each epoch and at the end. With `state_folder` the run's state is kept
     there, and a run that finds its own goes on from it, on one machine's CPU to the same bits as if it had never
     stopped. stop: asked between steps for the number of a signal that asks to end, 0 for none.
 
-    Raises TextError (too short), VocabularyError (not the model's size), ArtifactsError (no such device or precision
-    here), StateError (damaged, in use, of another run), TrainingError (the loss left the finite numbers),
+    Raises TextError (too short), VocabularyError (not the model's size, or another than the teacher's), ArtifactsError
+    (no such device or precision here), UsageError (a teacher that this backend or engine can't run), StateError
+    (damaged, in use, of another run), TrainingError (the loss left the finite numbers),
     StoppedError, StorageError, UnsupportedError, MissingExtraError.
     """
     if len(vocabulary) != model.vocabulary:
@@ -44,12 +56,14 @@ def pretrain(
             f"{vocabulary.source}: {model.vocabulary} words expected by the model, found {len(vocabulary)}; "
             "build one of that size, or change the model's"
         )
+    if teacher is not None:
+        _check_teacher(teacher, vocabulary, config)
     require_window(corpus.training, config.minibatch, config.bptt)
     with contextlib.ExitStack() as stack:
         folder = state_folder
         if folder is None and config.backend == "native":  # its weights go from file to file
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
-        job = Job(model, vocabulary, corpus, config)
+        job = Job(model, vocabulary, corpus, config, teacher)
         state = PretrainState(folder, run_identity(job), out)
         stack.callback(state.close)
         run = _Run(config, _trainer(job, state), state, progress or (lambda _: None), stop or (lambda: 0))
@@ -59,6 +73,23 @@ def pretrain(
         out, best.perplexity, best.perplexity_with_unknown, last.perplexity, last.perplexity_with_unknown, last.steps,
         model.parameters, len(corpus.training), state.record.curve,
     )  # fmt: skip
+
+
+def _check_teacher(teacher: Artifacts, vocabulary: Vocabulary, config: PretrainConfig) -> None:
+    if config.backend != "native":
+        raise UsageError(f"a teacher: backend native expected, found {config.backend}; choose native, or no teacher")
+    if rank := teacher.manifest.model.adapters:
+        raise UsageError(
+            f"{teacher.folder}: a teacher without adapters expected, found those of rank {rank}; merge them first"
+        )
+    words = Vocabulary.load(teacher.path(VOCABULARY)).words
+    for number, word in enumerate(vocabulary.words):
+        if number == len(words) or word != words[number]:
+            found = "no more words" if number == len(words) else repr(words[number].decode(errors="replace"))
+            raise VocabularyError(
+                f"{teacher.path(VOCABULARY)}: word {number} of {vocabulary.source}, {word.decode(errors='replace')!r}, "
+                f"expected of the teacher too, found {found}; take the teacher's vocabulary, or its first words"
+            )
 
 
 def _trainer(job: Job, state: PretrainState) -> Trainer:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, fields_of
+from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, Share, fields_of
 from phonograd.device_runtime.engine.backend import MAX_THREADS
 from phonograd.device_runtime.formats.manifest import ClipNorm, Dropout
 
@@ -20,7 +20,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 # Settings that one backend alone has.
 ONLY: dict[Backend, tuple[str, ...]] = {
-    "native": ("threads", "output_sample", "part_steps", "evaluate_every"),
+    "native": ("threads", "output_sample", "part_steps", "evaluate_every", "text_share"),
     "torch": ("device", "checkpoint_steps"),
 }
 
@@ -69,6 +69,10 @@ class PretrainConfig(Settings, frozen=True):
         Count | None,
         about("Parts, of 100 steps, from one evaluation to the next (native).  [default: only after each epoch]"),
     ] = None
+    text_share: Annotated[
+        Share,
+        about("λ, the share of the text's own words in the loss; the rest is the teacher's, if there is one (native)."),
+    ] = 0.5
     device: Annotated[Device, about("Where PyTorch trains.")] = "auto"
     checkpoint_steps: Annotated[
         Count, about("How often PyTorch's state is saved besides each epoch's end, in steps.")

@@ -7,6 +7,8 @@ start at zero in each part.
 import math
 import time
 
+from msgspec.structs import replace
+
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
@@ -32,6 +34,7 @@ class NativeTrainer:
         self._tokens = job.config.minibatch * job.config.bptt  # of a step
         self._threads = job.config.threads or min(usable_cores(), MAX_THREADS)
         self.windows = len(job.corpus.training) // self._tokens
+        self._teacher = None if job.teacher is None else job.teacher.folder
         self._artifacts = self._export()
         self._weights = state.weights(state.steps) if state.steps else self._artifacts.path(WEIGHTS)
         self._sha256 = ""
@@ -47,7 +50,13 @@ class NativeTrainer:
         config, model = self._config, self._job.model
         names = ("minibatch", "bptt", "learning_rate", "clip_norm", "dropout")
         training = TrainingConfig(**{name: getattr(config, name) for name in names})
-        return export_artifacts(folder, model, training, seeded_weights(model, config.seed), self._job.vocabulary)
+        teacher = self._job.teacher
+        if teacher is not None:
+            training = replace(training, loss="lwf", user_share=config.text_share)
+        return export_artifacts(
+            *(folder, model, training, seeded_weights(model, config.seed), self._job.vocabulary),
+            teacher=None if teacher is None else teacher.manifest.model,
+        )
 
     def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
         """A part, or its beginning up to `last`; none of it if `stop` says so."""
@@ -72,7 +81,7 @@ class NativeTrainer:
             sample_seed=stream_of(config.seed, f"part {number}"),
             seed=stream_of(config.seed, f"dropout {number}") >> 8,  # seeds have 7 bytes
             out=out,
-            options=BackendOptions(threads=self._threads, precision=config.precision),
+            options=BackendOptions(threads=self._threads, precision=config.precision, teacher=self._teacher),
         )
         with Round(settings) as part:
             try:
@@ -92,7 +101,7 @@ class NativeTrainer:
 
     def evaluate(self) -> Perplexities:
         """See Trainer. Raises TrainingError if the scores are not finite."""
-        options = BackendOptions(threads=self._threads)
+        options = BackendOptions(threads=self._threads, teacher=self._teacher)
         with NativeBackend(self._artifacts, self._weights, options) as engine:
             job, config = self._job, self._config
             found = evaluate(engine, job.vocabulary, job.corpus.validation, config.minibatch, config.bptt)

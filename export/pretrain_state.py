@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, document_of, parse, read
 from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import lock_file, read_bytes, sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.formats.manifest import VOCABULARY
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.export.pretrain_config import Perplexities, PretrainPoint
 from phonograd.export.pretrain_trainer import Job
@@ -27,6 +28,9 @@ def run_identity(job: Job) -> dict[str, str]:
     return {
         **{name: str(value) for name, value in (document_of(job.model) | settings).items()},
         VOCABULARY_SHA256: vocabulary_sha256(job.vocabulary),
+        # Its counts decide which words are drawn.
+        "teacher_sha256": "none" if job.teacher is None else job.teacher.weights_sha256,
+        "teacher_vocabulary_sha256": "none" if job.teacher is None else job.teacher.manifest.files[VOCABULARY].sha256,
         "training_sha256": hashlib.sha256(job.corpus.training.tobytes()).hexdigest(),
         "validation_sha256": hashlib.sha256(b"\n".join(job.corpus.validation)).hexdigest(),
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -23,6 +24,7 @@ class Job:
     vocabulary: Vocabulary
     corpus: Corpus
     config: PretrainConfig
+    teacher: Artifacts | None = None
 
 
 class Trainer(Protocol):

@@ -59,6 +59,7 @@ def pretrain(console: Console, config: Config) -> None:
             given.texts,
             given.out,
             config=settings,
+            teacher=given.teacher,
             validation=given.validation,
             state=given.state,
             progress=report,
