@@ -4,7 +4,7 @@ The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper 
 all words at each step; `output_sample` is ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -110,7 +110,9 @@ class PretrainPoint:
 
 @dataclass(frozen=True)
 class PretrainProgress:
-    """A step was done (`loss` is set) or the validation text evaluated (both perplexities are set).
+    """A step was done (`loss` is set), the validation text evaluated (both perplexities are set), or the run diverged.
+
+    diverged: a line for people: where, and where it goes on.
 
     epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
     """
@@ -124,6 +126,7 @@ class PretrainProgress:
     tokens_per_second: float | None = None
     validation_perplexity: float | None = None
     validation_perplexity_with_unknown: float | None = None
+    diverged: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,8 @@ class PretrainResult:
     """What pre-training left: the best perplexities are those of the weights at `weights`, the last those at the end.
 
     steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch; curve: all
-    evaluations, in their order.
+    evaluations, in their order, without those after a step that the run went back to; diverged: the steps at which it
+    diverged.
     """
 
     weights: Path
@@ -143,3 +147,4 @@ class PretrainResult:
     parameters: int
     training_tokens: int
     curve: tuple[PretrainPoint, ...]
+    diverged: tuple[int, ...]

@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine.backend import MAX_THREADS, BackendOptions
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
 from phonograd.device_runtime.text.evaluation import evaluate
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.pretrain_config import Perplexities
@@ -66,7 +66,7 @@ class NativeTrainer:
         index = done // config.part_steps
         start = self._order(epoch)[index] * config.part_steps * self._tokens
         number = epoch * math.ceil(self.windows / config.part_steps) + index + 1
-        rate = config.learning_rate_after(steps / self.windows)
+        rate = config.learning_rate_after(steps / self.windows) * self._state.slowed
         out, began = self._state.weights(steps + count), time.perf_counter()
 
         def step(done: int, _: int, loss: float) -> None:
@@ -110,6 +110,14 @@ class NativeTrainer:
     def weights(self) -> dict[str, Array]:
         """See Trainer."""
         return load_tensors(self._weights)
+
+    def restart(self, steps: int, weights: dict[str, Array]) -> int:
+        """See Trainer."""
+        steps -= steps % self.windows % self._config.part_steps
+        self._weights = self._state.weights(steps) if steps else self._artifacts.path(WEIGHTS)
+        if steps not in (0, self._state.steps):
+            self._sha256 = save_tensors(self._weights, weights).sha256
+        return steps
 
     def save(self, steps: int) -> str | None:
         """See Trainer. The part's weights are at their place already."""

@@ -39,13 +39,15 @@ def run_identity(job: Job) -> dict[str, str]:
 class RunRecord(Record, frozen=True):
     """How far a run is: `sha256` is that of the weights after `steps` steps; None before the first.
 
-    The curve may end later: a run that `max_steps` ended within a part goes on from the part before.
+    The curve may end later: a run that `max_steps` ended within a part goes on from the part before. diverged: the
+    steps at which it diverged and went back.
     """
 
     identity: dict[str, str]
     steps: Count = 0
     sha256: Sha256 | None = None
     curve: tuple[PretrainPoint, ...] = ()
+    diverged: tuple[Count, ...] = ()
 
 
 class PretrainState:
@@ -94,6 +96,11 @@ class PretrainState:
         """The evaluation of the best weights: the lowest perplexity, unknown words counted."""
         return min(self.record.curve, key=lambda point: point.perplexity_with_unknown)
 
+    @property
+    def slowed(self) -> float:
+        """Factor on the learning rate: a half for each time that the run diverged."""
+        return float(0.5 ** len(self.record.diverged))
+
     def weights(self, steps: int) -> Path:
         """The tensor file of the weights after so many steps. Only for a state with a folder."""
         assert self.folder is not None
@@ -102,9 +109,28 @@ class PretrainState:
     def advance(self, steps: int, sha256: str) -> None:
         """The weights after `steps` are at their place: record that, and remove all others. Raises StorageError."""
         self._save(msgspec.structs.replace(self.record, steps=steps, sha256=sha256))
-        place = self.weights(steps)
-        for path in place.parent.glob("*.safetensors"):
-            if path.stem.isdecimal() and path != place:
+        self._tidy()
+
+    def go_back(self, diverged: int, steps: int, sha256: str | None) -> None:
+        """Record that the run diverged after `diverged` steps and goes on from `steps`, with weights that are at their
+        place, or the first ones; what was evaluated after the best is forgotten. Raises StorageError.
+        """
+        kept = self.record.curve.index(self.best) + 1 if self.record.curve else 0
+        self._save(
+            msgspec.structs.replace(
+                self.record,
+                steps=0 if self.folder is None else steps,
+                sha256=sha256,
+                curve=self.record.curve[:kept],
+                diverged=(*self.record.diverged, diverged),
+            )
+        )
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove all weights but those that the run goes on from."""
+        for path in self.folder.glob("*.safetensors") if self.folder is not None else ():
+            if path.stem.isdecimal() and int(path.stem) != self.steps:
                 path.unlink()
 
     def add(self, found: Perplexities, steps: int, tokens: int, weights: Callable[[], Mapping[str, Array]]) -> None:

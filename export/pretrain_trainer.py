@@ -46,6 +46,12 @@ class Trainer(Protocol):
     def weights(self) -> Mapping[str, Array]:
         """Canonical float32 weights."""
 
+    def restart(self, steps: int, weights: dict[str, Array]) -> int:
+        """Go back to `steps`, with these weights where the state's file is of other steps.
+
+        Returns the steps to go on from: `steps`, or the last place before it that training can go on from.
+        """
+
     def save(self, steps: int) -> str | None:
         """Have all that the next step needs in the state's file of these steps; returns the file's hash.
 
