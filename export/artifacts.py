@@ -63,6 +63,7 @@ def export_artifacts(
     distill: bool = False,
     inputs: Collection[Path] = (),
     check: Callable[[Artifacts], None] | None = None,
+    teacher: LanguageModelConfig | None = None,
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
@@ -71,6 +72,7 @@ def export_artifacts(
     predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. overwrite:
     replace an artifacts folder, never one that holds something else or one of `inputs`, the files that the caller read.
     check: hears the folder before it is put in place; what it raises leaves none.
+    teacher: the teacher's model, if it is another one: only the native engine runs such a folder, given the teacher's.
     Raises WeightsError (shapes, not finite), ArtifactsError (`folder` may not be replaced; vocabulary of another size;
     nothing to train), StorageError.
     """
@@ -85,7 +87,7 @@ def export_artifacts(
         raise ArtifactsError(f"frozen tensors: names among {', '.join(weights)} expected, found {odd[0]!r}")
     if len(set(frozen)) == len(weights):
         raise ArtifactsError("frozen tensors: all of the model's; leave one out, so that there is something to train")
-    source = _Source(config, training, weights, frozen, vocabulary)
+    source = _Source(config, training, weights, frozen, vocabulary, teacher)
     heard = progress or (lambda _: None)
     with in_place(folder, overwrite, inputs) as partial, storage_errors(folder):
         _fill(partial, source, heard, predict, distill)
@@ -102,9 +104,10 @@ class _Source:
     weights: dict[str, Array]
     frozen: Collection[str]
     vocabulary: Vocabulary
+    teacher: LanguageModelConfig | None
 
     def graph(self, kind: Kind = "full") -> Graph:
-        return training_graph(self.config, self.training, self.weights, self.frozen, kind)
+        return training_graph(self.config, self.training, self.weights, self.frozen, kind, self.teacher)
 
 
 def _fill(

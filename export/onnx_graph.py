@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -100,19 +101,27 @@ def add_language_model(
     prefix: str = "",
     frozen: Collection[str] = (),
     sampled: bool = False,
+    student: LanguageModelConfig | None = None,
 ) -> str:
     """Add embedding, recurrent layers and output layer; returns the name of the logits [T·B, V], or [T·B, C] `sampled`.
 
     `frozen` names tensors that get no gradient, `prefix` a second copy, all of it frozen. Dropout stands where Zaremba
     puts it: on the embedding, between layers, and before the output layer, never on the recurrent connections.
-    With adapters, no matrix W + B A is made but the recurrent ones, which their operators take whole.
+    With adapters, no matrix W + B A is made but the recurrent ones, which their operators take whole. `student`: whose
+    teacher this is, with perhaps more words than it; its weights are inputs.
     """
     for name, value in weights.items():
         parameters = graph.frozen if prefix or name in frozen else graph.trainable
         parameters.append(graph.constant(prefix + name, value))
-    table = _Matrix.of(f"{prefix}embedding.weight", config)
-    if sampled and config.tied:
-        table = table.of_candidates(graph)  # the tokens are places among the candidates too
+    if student is not None:
+        for spec in msgspec.structs.replace(config, vocabulary=student.vocabulary).tensor_specs():
+            graph.input(prefix + spec.name, TensorProto.FLOAT, list(spec.shape))
+    trained = student or config
+    table = words = _Matrix.of(f"{prefix}embedding.weight", config)
+    if sampled and (config.tied or trained.tied):
+        words = table.of_candidates(graph)
+    if trained.tied:
+        table = words  # the tokens are places among the candidates too
     x = table.rows(graph, "tokens", f"{prefix}embedded")
     for layer in range(config.layers):
         x = graph.dropout(x, dropout)
@@ -120,7 +129,7 @@ def add_language_model(
     x = graph.dropout(x, dropout)
     flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.width], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
-    return _output_layer(graph, config, x, table, prefix, sampled)
+    return _output_layer(graph, config, x, words, prefix, sampled, trained.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -222,11 +231,12 @@ def _of_candidates(graph: Graph, parameter: str) -> str:
 
 
 def _output_layer(
-    graph: Graph, config: LanguageModelConfig, hidden: str, table: _Matrix, prefix: str, sampled: bool
+    graph: Graph, config: LanguageModelConfig, hidden: str, table: _Matrix, prefix: str, sampled: bool, known: int
 ) -> str:
     """The logits; `sampled`: of the candidates alone, raised by their shifts.
 
-    A tied model's matrix is `table`, which has the candidates' rows already if sampled.
+    A tied model's matrix is `table`, which has the candidates' rows already if sampled. known: how many of a teacher's
+    words its student has.
     """
     bias = [f"{prefix}decoder.bias"] if config.output_bias else []
     if config.projected:
@@ -236,10 +246,29 @@ def _output_layer(
         bias = [graph.node("Add", [rows, SHIFTS], f"{prefix}decoder.shifted_bias")]
     elif sampled:
         bias = [SHIFTS]
+    if known < config.vocabulary:
+        bias = [_raise_unknown(graph, config, hidden, bias, "C" if sampled else known)]
     matrix = table if config.tied else _Matrix.of(f"{prefix}decoder.weight", config)
     if sampled and not config.tied:
         matrix = matrix.of_candidates(graph)
     return matrix.product(graph, hidden, bias, prefix + LOGITS)
+
+
+def _raise_unknown(graph: Graph, config: LanguageModelConfig, hidden: str, bias: list[str], words: int | str) -> str:
+    """The bias of a teacher's logits, by which <unk> has the probability of all U words that the student does not know.
+
+    They have a softmax of their own: <unk>'s logit less the log of its share there is the logit of all of them.
+    """
+    prefix = f"{TEACHER_PREFIX}unknown_"
+    rows = graph.input(f"{prefix}rows", TensorProto.FLOAT, ["U", config.embedding if config.tied else config.width])
+    logits = [hidden, rows, graph.input(f"{prefix}bias", TensorProto.FLOAT, ["U"])]
+    shares = graph.node(
+        "LogSoftmax", [graph.node("Gemm", logits, f"{prefix}logits", transB=1)], f"{prefix}shares", axis=1
+    )
+    first = graph.input(f"{prefix}first", TensorProto.FLOAT, ["U", 1])  # 1 for <unk>, else 0
+    share = graph.node("MatMul", [shares, first], f"{prefix}share")
+    raised = graph.input(f"{prefix}raised", TensorProto.FLOAT, [words, 1])  # -1 for <unk>, else 0
+    return graph.node("Gemm", [share, raised, *bias], f"{prefix}raised_bias", transB=1)
 
 
 def training_graph(
@@ -248,12 +277,14 @@ def training_graph(
     weights: dict[str, Array],
     frozen: Collection[str] = (),
     kind: Kind = "full",
+    teacher: LanguageModelConfig | None = None,
 ) -> Graph:
     """Model and loss for windows [T, B]: outputs the loss and the next states. `frozen` tensors are not trained.
 
     `sampled`: the softmax runs over the words of two more inputs, `candidates` [C] and their `shifts` [C], C free;
     targets are places among them, and so are a tied model's tokens. FORMAT.md, "Output sample". `distill`: the input
-    `teacher_probs` [T·B, V] replaces the targets, whatever the loss of the other kinds.
+    `teacher_probs` [T·B, V] replaces the targets, whatever the loss of the other kinds. teacher: of the loss LwF, if it
+    is another model, whose words begin with this one's.
     """
     graph = Graph()
     shape = Shape(training.bptt, training.minibatch)
@@ -272,8 +303,11 @@ def training_graph(
         return _with_outputs(graph)
     targets = graph.node("Reshape", ["targets", graph.constant("flat", np.array([-1], np.int64))], "flat_targets")
     if training.loss == "lwf":
-        teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX, sampled=sampled)
-        _add_lwf_loss(graph, training, logits, teacher, targets)
+        student = None if teacher is None else config
+        soft = add_language_model(
+            graph, teacher or config, {} if student else weights, shape, 0.0, TEACHER_PREFIX, (), sampled, student
+        )
+        _add_lwf_loss(graph, training, logits, soft, targets)
     else:
         _add_cross_entropy(graph, training, logits, targets)
     return _with_outputs(graph)

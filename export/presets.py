@@ -1,4 +1,4 @@
-"""Named models: those of the papers this project reproduces, and one small enough for tests.
+"""Named models: those of the papers this project reproduces, two for keyboards, and one small enough for tests.
 
 Papers: P Popov et al., *Distributed Fine-tuning of Language Models on Private Data*; M McMahan et al., *Learning
 Differentially Private Recurrent Language Models*; J Ji et al., *Learning Private Neural Language Modeling with
@@ -30,6 +30,13 @@ def _ji_gru(size: int, tied: bool) -> Preset:
     )
 
 
+def _keyboard(hidden: int, embedding: int, size: str) -> Preset:
+    return Preset(
+        LanguageModelConfig("cifg", vocabulary=30_000, embedding=embedding, hidden=hidden, layers=1, tied=True),
+        f"CIFG of {hidden} projected to {embedding}, tied, 30,000 words: below {size} in int8",
+    )
+
+
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "popov-2x650": Preset(
@@ -55,6 +62,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             ),
             "H: CIFG of 670 projected to 96, tied, 10,000 words; assumed: no output bias (1.4 M)",
         ),
+        "keyboard-5mb": _keyboard(670, 128, "5 MB"),
+        "keyboard-10mb": _keyboard(850, 256, "10 MB"),
         "fedatt-gru-300": _ji_gru(300, tied=False),
         "fedatt-gru-650": _ji_gru(650, tied=False),
         "fedatt-gru-1500": _ji_gru(1500, tied=False),

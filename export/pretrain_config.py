@@ -4,14 +4,14 @@ The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper 
 all words at each step; `output_sample` is ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, fields_of
+from phonograd.device_runtime.base.settings import Count, FromZero, NotNegative, Positive, Settings, Share, fields_of
 from phonograd.device_runtime.engine.backend import MAX_THREADS
 from phonograd.device_runtime.formats.manifest import ClipNorm, Dropout
 
@@ -20,7 +20,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 # Settings that one backend alone has.
 ONLY: dict[Backend, tuple[str, ...]] = {
-    "native": ("threads", "output_sample", "part_steps", "evaluate_every"),
+    "native": ("threads", "output_sample", "part_steps", "evaluate_every", "text_share"),
     "torch": ("device", "checkpoint_steps"),
 }
 
@@ -69,6 +69,10 @@ class PretrainConfig(Settings, frozen=True):
         Count | None,
         about("Parts, of 100 steps, from one evaluation to the next (native).  [default: only after each epoch]"),
     ] = None
+    text_share: Annotated[
+        Share,
+        about("λ, the share of the text's own words in the loss; the rest is the teacher's, if there is one (native)."),
+    ] = 0.5
     device: Annotated[Device, about("Where PyTorch trains.")] = "auto"
     checkpoint_steps: Annotated[
         Count, about("How often PyTorch's state is saved besides each epoch's end, in steps.")
@@ -106,7 +110,9 @@ class PretrainPoint:
 
 @dataclass(frozen=True)
 class PretrainProgress:
-    """A step was done (`loss` is set) or the validation text evaluated (both perplexities are set).
+    """A step was done (`loss` is set), the validation text evaluated (both perplexities are set), or the run diverged.
+
+    diverged: a line for people: where, and where it goes on.
 
     epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
     """
@@ -120,6 +126,7 @@ class PretrainProgress:
     tokens_per_second: float | None = None
     validation_perplexity: float | None = None
     validation_perplexity_with_unknown: float | None = None
+    diverged: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,8 @@ class PretrainResult:
     """What pre-training left: the best perplexities are those of the weights at `weights`, the last those at the end.
 
     steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch; curve: all
-    evaluations, in their order.
+    evaluations, in their order, without those after a step that the run went back to; diverged: the steps at which it
+    diverged.
     """
 
     weights: Path
@@ -139,3 +147,4 @@ class PretrainResult:
     parameters: int
     training_tokens: int
     curve: tuple[PretrainPoint, ...]
+    diverged: tuple[int, ...]

@@ -7,13 +7,15 @@ start at zero in each part.
 import math
 import time
 
+from msgspec.structs import replace
+
 from phonograd.device_runtime.base.errors import MissingExtraError, StoppedError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine.backend import MAX_THREADS, BackendOptions
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
 from phonograd.device_runtime.text.evaluation import evaluate
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export.pretrain_config import Perplexities
@@ -32,6 +34,7 @@ class NativeTrainer:
         self._tokens = job.config.minibatch * job.config.bptt  # of a step
         self._threads = job.config.threads or min(usable_cores(), MAX_THREADS)
         self.windows = len(job.corpus.training) // self._tokens
+        self._teacher = None if job.teacher is None else job.teacher.folder
         self._artifacts = self._export()
         self._weights = state.weights(state.steps) if state.steps else self._artifacts.path(WEIGHTS)
         self._sha256 = ""
@@ -47,7 +50,13 @@ class NativeTrainer:
         config, model = self._config, self._job.model
         names = ("minibatch", "bptt", "learning_rate", "clip_norm", "dropout")
         training = TrainingConfig(**{name: getattr(config, name) for name in names})
-        return export_artifacts(folder, model, training, seeded_weights(model, config.seed), self._job.vocabulary)
+        teacher = self._job.teacher
+        if teacher is not None:
+            training = replace(training, loss="lwf", user_share=config.text_share)
+        return export_artifacts(
+            *(folder, model, training, seeded_weights(model, config.seed), self._job.vocabulary),
+            teacher=None if teacher is None else teacher.manifest.model,
+        )
 
     def train(self, steps: int, last: int, heard: Heard, stop: Stop) -> int:
         """A part, or its beginning up to `last`; none of it if `stop` says so."""
@@ -57,7 +66,7 @@ class NativeTrainer:
         index = done // config.part_steps
         start = self._order(epoch)[index] * config.part_steps * self._tokens
         number = epoch * math.ceil(self.windows / config.part_steps) + index + 1
-        rate = config.learning_rate_after(steps / self.windows)
+        rate = config.learning_rate_after(steps / self.windows) * self._state.slowed
         out, began = self._state.weights(steps + count), time.perf_counter()
 
         def step(done: int, _: int, loss: float) -> None:
@@ -72,7 +81,7 @@ class NativeTrainer:
             sample_seed=stream_of(config.seed, f"part {number}"),
             seed=stream_of(config.seed, f"dropout {number}") >> 8,  # seeds have 7 bytes
             out=out,
-            options=BackendOptions(threads=self._threads, precision=config.precision),
+            options=BackendOptions(threads=self._threads, precision=config.precision, teacher=self._teacher),
         )
         with Round(settings) as part:
             try:
@@ -92,7 +101,7 @@ class NativeTrainer:
 
     def evaluate(self) -> Perplexities:
         """See Trainer. Raises TrainingError if the scores are not finite."""
-        options = BackendOptions(threads=self._threads)
+        options = BackendOptions(threads=self._threads, teacher=self._teacher)
         with NativeBackend(self._artifacts, self._weights, options) as engine:
             job, config = self._job, self._config
             found = evaluate(engine, job.vocabulary, job.corpus.validation, config.minibatch, config.bptt)
@@ -101,6 +110,14 @@ class NativeTrainer:
     def weights(self) -> dict[str, Array]:
         """See Trainer."""
         return load_tensors(self._weights)
+
+    def restart(self, steps: int, weights: dict[str, Array]) -> int:
+        """See Trainer."""
+        steps -= steps % self.windows % self._config.part_steps
+        self._weights = self._state.weights(steps) if steps else self._artifacts.path(WEIGHTS)
+        if steps not in (0, self._state.steps):
+            self._sha256 = save_tensors(self._weights, weights).sha256
+        return steps
 
     def save(self, steps: int) -> str | None:
         """See Trainer. The part's weights are at their place already."""

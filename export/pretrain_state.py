@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from phonograd.device_runtime.base.documents import Count, FieldError, Record, Sha256, document_of, parse, read
 from phonograd.device_runtime.base.errors import StateError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import lock_file, read_bytes, sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.formats.manifest import VOCABULARY
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.export.pretrain_config import Perplexities, PretrainPoint
 from phonograd.export.pretrain_trainer import Job
@@ -27,6 +28,9 @@ def run_identity(job: Job) -> dict[str, str]:
     return {
         **{name: str(value) for name, value in (document_of(job.model) | settings).items()},
         VOCABULARY_SHA256: vocabulary_sha256(job.vocabulary),
+        # Its counts decide which words are drawn.
+        "teacher_sha256": "none" if job.teacher is None else job.teacher.weights_sha256,
+        "teacher_vocabulary_sha256": "none" if job.teacher is None else job.teacher.manifest.files[VOCABULARY].sha256,
         "training_sha256": hashlib.sha256(job.corpus.training.tobytes()).hexdigest(),
         "validation_sha256": hashlib.sha256(b"\n".join(job.corpus.validation)).hexdigest(),
     }
@@ -35,13 +39,15 @@ def run_identity(job: Job) -> dict[str, str]:
 class RunRecord(Record, frozen=True):
     """How far a run is: `sha256` is that of the weights after `steps` steps; None before the first.
 
-    The curve may end later: a run that `max_steps` ended within a part goes on from the part before.
+    The curve may end later: a run that `max_steps` ended within a part goes on from the part before. diverged: the
+    steps at which it diverged and went back.
     """
 
     identity: dict[str, str]
     steps: Count = 0
     sha256: Sha256 | None = None
     curve: tuple[PretrainPoint, ...] = ()
+    diverged: tuple[Count, ...] = ()
 
 
 class PretrainState:
@@ -90,6 +96,11 @@ class PretrainState:
         """The evaluation of the best weights: the lowest perplexity, unknown words counted."""
         return min(self.record.curve, key=lambda point: point.perplexity_with_unknown)
 
+    @property
+    def slowed(self) -> float:
+        """Factor on the learning rate: a half for each time that the run diverged."""
+        return float(0.5 ** len(self.record.diverged))
+
     def weights(self, steps: int) -> Path:
         """The tensor file of the weights after so many steps. Only for a state with a folder."""
         assert self.folder is not None
@@ -98,9 +109,28 @@ class PretrainState:
     def advance(self, steps: int, sha256: str) -> None:
         """The weights after `steps` are at their place: record that, and remove all others. Raises StorageError."""
         self._save(msgspec.structs.replace(self.record, steps=steps, sha256=sha256))
-        place = self.weights(steps)
-        for path in place.parent.glob("*.safetensors"):
-            if path.stem.isdecimal() and path != place:
+        self._tidy()
+
+    def go_back(self, diverged: int, steps: int, sha256: str | None) -> None:
+        """Record that the run diverged after `diverged` steps and goes on from `steps`, with weights that are at their
+        place, or the first ones; what was evaluated after the best is forgotten. Raises StorageError.
+        """
+        kept = self.record.curve.index(self.best) + 1 if self.record.curve else 0
+        self._save(
+            msgspec.structs.replace(
+                self.record,
+                steps=0 if self.folder is None else steps,
+                sha256=sha256,
+                curve=self.record.curve[:kept],
+                diverged=(*self.record.diverged, diverged),
+            )
+        )
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove all weights but those that the run goes on from."""
+        for path in self.folder.glob("*.safetensors") if self.folder is not None else ():
+            if path.stem.isdecimal() and int(path.stem) != self.steps:
                 path.unlink()
 
     def add(self, found: Perplexities, steps: int, tokens: int, weights: Callable[[], Mapping[str, Array]]) -> None:

@@ -38,9 +38,7 @@ class TorchTrainer:
             self._network = LanguageModel(job.model, config.dropout, config.seed).to(self._device)
         self._recurrent = self._network.zero_state(config.minibatch)
         if state.steps:
-            stored = load_tensors(state.weights(state.steps))
-            self._recurrent = tuple(torch.from_numpy(stored.pop(name)).to(self._device) for name in self._names())
-            self._network.load(stored)
+            self._load()
 
     @property
     def windows(self) -> int:
@@ -56,7 +54,8 @@ class TorchTrainer:
                 began, step = time.perf_counter(), steps % self.windows
                 if step == 0:
                     self._recurrent = self._network.zero_state(config.minibatch)
-                window, rate = self._columns.window(step), config.learning_rate_after(steps / self.windows)
+                window = self._columns.window(step)
+                rate = config.learning_rate_after(steps / self.windows) * self._state.slowed
                 loss, self._recurrent = train_step(
                     self._network, window, self._recurrent, config=config, step=steps, learning_rate=rate
                 )
@@ -71,6 +70,20 @@ class TorchTrainer:
     def weights(self) -> Mapping[str, Array]:
         """See Trainer."""
         return self._network.weights()
+
+    def restart(self, steps: int, weights: dict[str, Array]) -> int:
+        """See Trainer. Recurrent states start at zero if the state has none."""
+        if steps == self._state.steps > 0:
+            self._load()
+        else:
+            self._recurrent = self._network.zero_state(self._config.minibatch)
+            self._network.load(weights)
+        return steps
+
+    def _load(self) -> None:
+        stored = load_tensors(self._state.weights(self._state.steps))
+        self._recurrent = tuple(torch.from_numpy(stored.pop(name)).to(self._device) for name in self._names())
+        self._network.load(stored)
 
     def save(self, steps: int) -> str:
         """See Trainer: the weights and the recurrent state."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -23,6 +24,7 @@ class Job:
     vocabulary: Vocabulary
     corpus: Corpus
     config: PretrainConfig
+    teacher: Artifacts | None = None
 
 
 class Trainer(Protocol):
@@ -43,6 +45,12 @@ class Trainer(Protocol):
 
     def weights(self) -> Mapping[str, Array]:
         """Canonical float32 weights."""
+
+    def restart(self, steps: int, weights: dict[str, Array]) -> int:
+        """Go back to `steps`, with these weights where the state's file is of other steps.
+
+        Returns the steps to go on from: `steps`, or the last place before it that training can go on from.
+        """
 
     def save(self, steps: int) -> str | None:
         """Have all that the next step needs in the state's file of these steps; returns the file's hash.

@@ -1,6 +1,7 @@
 """The protocol of backends, which execute the artifacts, and their options."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal, Protocol, get_args
 
 import numpy as np
@@ -63,8 +64,8 @@ class OutputSample:
 class BackendOptions(Settings, frozen=True):
     """How a backend runs. Raises ValueError for an option out of range.
 
-    pin_threads, precision, kernels: not used by ONNX Runtime. bf16 multiplies in bfloat16 and sums in float32 on CPUs
-    that support it, bf16-emulated rounds the same way on any CPU.
+    pin_threads, precision, kernels, teacher: not used by ONNX Runtime. bf16 multiplies in bfloat16 and sums in float32
+    on CPUs that support it, bf16-emulated rounds the same way on any CPU.
     """
 
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS), about("CPU threads.")] = 2
@@ -77,6 +78,9 @@ class BackendOptions(Settings, frozen=True):
     ] = None
     sample: Annotated[
         OutputSample | None, about("The words that the softmax trains on, or None for all; `logits` scores all.")
+    ] = None
+    teacher: Annotated[
+        Path | None, about("Artifacts of the teacher that LwF graphs were made for, if another model.")
     ] = None
 
 

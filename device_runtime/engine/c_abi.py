@@ -71,6 +71,7 @@ def options_of(options: BackendOptions, fuse: bool = True) -> Any:
         precision=PRECISIONS.index(options.precision),
         seed=options.seed,
         kernels=options.kernels or os.environ.get(KERNELS) or None,
+        teacher=options.teacher,
     )
 
 

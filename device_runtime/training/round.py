@@ -268,7 +268,7 @@ def _options(settings: RoundSettings) -> Any:
     for name in ("user", "rehearsal"):
         if given[name] is not None:
             given[name] = text_of(given[name])
-    given |= {name: getattr(run, name) for name in ("kernels", "threads", "pin_threads", "precision")}
+    given |= {name: getattr(run, name) for name in ("kernels", "threads", "pin_threads", "precision", "teacher")}
     if stream is not None:
         given |= {"stream": np.ascontiguousarray(stream, np.int64), "stream_tokens": len(stream)}
     if state is not None:

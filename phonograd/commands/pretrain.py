@@ -41,7 +41,9 @@ def pretrain(console: Console, config: Config) -> None:
     with console.progress("pre-training") as show, stop_signals() as stop:
 
         def report(seen: PretrainProgress) -> None:
-            if seen.validation_perplexity is not None:
+            if seen.diverged is not None:
+                console.say(seen.diverged)
+            elif seen.validation_perplexity is not None:
                 found, with_unknown = seen.validation_perplexity, seen.validation_perplexity_with_unknown
                 console.say(
                     f"epoch {seen.epoch}, step {seen.step} of {seen.steps}: validation perplexity {found:.1f}, with "
@@ -59,6 +61,7 @@ def pretrain(console: Console, config: Config) -> None:
             given.texts,
             given.out,
             config=settings,
+            teacher=given.teacher,
             validation=given.validation,
             state=given.state,
             progress=report,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from phonograd.config.layout import Layout, table
+from phonograd.config.layout import GIVEN, Layout, table
 from phonograd.config.shape import PRESET, SHAPE_TABLE
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
@@ -18,6 +18,9 @@ class Pretraining(Settings, frozen=True, kw_only=True):
     vocabulary: Annotated[Path, about("vocab.txt; the model has as many words.")]
     texts: Annotated[tuple[Path, ...], about("General text.")] = ()
     validation: Annotated[Path | None, about("Validation text.  [default: the last 5 % of the messages]")] = None
+    teacher: Annotated[
+        Path | None, about("Artifacts of a model to learn from; its vocabulary begins with this one's.")
+    ] = None
     state: Annotated[Path | None, about("Folder to save the run's state in; the same command resumes from it.")] = None
     out: Annotated[Path, about("Where to write the best weights (safetensors, in the artifacts' layout).")]
 
@@ -29,7 +32,7 @@ class Pretraining(Settings, frozen=True, kw_only=True):
 PRETRAIN = Layout(
     "pretrain",
     (
-        table("", Pretraining, "state", "out", vocab="vocabulary", text="texts", valid="validation"),
+        table("", Pretraining, "teacher", "state", "out", vocab="vocabulary", text="texts", valid="validation"),
         SHAPE_TABLE,
         table(
             "training",
@@ -37,6 +40,7 @@ PRETRAIN = Layout(
             *("epochs", "max_steps", "seed", "backend", "precision", "minibatch", "bptt", "learning_rate", "decay"),
             *("decay_after", "clip_norm", "dropout"),
         ),
+        table("training", PretrainConfig, "text_share", chosen_by=("teacher", (GIVEN,))),
         table(
             "training.native",
             PretrainConfig,
@@ -54,6 +58,7 @@ PRETRAIN = Layout(
         "training.max_steps": "",
         "training.seed": "",
         BACKEND: "",
+        "teacher": "",
         "state": "",
         "out": "",
     },

@@ -17,7 +17,7 @@ PRESET = "shape.preset"
 class DeclaredShape(Settings, frozen=True):
     """What was given of a preset and of sizes; None: not given. Raises ValueError for both."""
 
-    preset: Annotated[str | None, about(f"The shape of a paper's model: {', '.join(PRESETS)}.")] = None
+    preset: Annotated[str | None, about(f"The shape of a known model: {', '.join(PRESETS)}.")] = None
     cell: Annotated[Cell | None, about("In place of a preset: the recurrent cell.")] = None
     layers: Annotated[Layers | None, about("Recurrent layers.")] = None
     hidden: Annotated[Count | None, about("Hidden size.")] = None

@@ -203,6 +203,21 @@ def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path, 
     margin("perplexity of the artifacts", scores[0]["perplexity"], high=15)
 
 
+def test_pretrain_with_a_teacher_at_a_rate_that_is_too_high(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    vocabulary, teacher = workplace.vocabulary, tmp_path / "teacher"
+    assert phono("export", "--preset", "tiny", "--vocab", vocabulary, "--seed", 0, "--out", teacher).code == 0
+    shape = keys(
+        shape="cell=cifg layers=1 hidden=6 embedding=5 tied=true", training="clip_norm=none learning_rate=100000"
+    )
+    options = ("--vocab", vocabulary, "--text", workplace.general, "--teacher", teacher, *shape, "--max-steps", 2)
+    outcome = phono("pretrain", *options, "--out", tmp_path / "base", "--set", "training.text_share=0.3", "--json")
+    lines = [line for line in outcome.err.splitlines() if line.startswith("diverged after step")]
+    assert len(lines) > 1
+    assert "goes on from step 0 at 1/2 of the learning rate" in lines[0]
+    missing = phono("pretrain", *options, "--teacher", tmp_path / "none", "--out", tmp_path / "base")
+    assert f"{tmp_path / 'none'}/manifest.json: not found" in missing.err
+
+
 def test_a_signal_stops_pre_training(
     phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

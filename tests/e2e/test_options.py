@@ -30,6 +30,10 @@ from tests.support.serving import settings_of
         ("train {art} --user {user} --set connection.model_cache={new}", "connection.model_cache"),
         ("pretrain --preset tiny --vocab {user} --text {user} --out {new} --set training.torch.device=cpu", "device"),
         (
+            "pretrain --preset tiny --vocab {user} --text {user} --out {new} --set training.text_share=0.3",
+            "training.text_share",
+        ),
+        (
             "pretrain --backend torch --preset tiny --vocab {user} --out {new} --set training.native.threads=1",
             "threads",
         ),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.training.round import Round, RoundSettings
 from phonograd.export import pretrain_native
@@ -70,24 +69,6 @@ def test_evaluations_within_an_epoch(tmp_path: Path) -> None:
     assert [point.steps for point in run(tmp_path / "out", config).curve] == [2, 4, 6, 7, 9, 11, 13, 14]
     config = replace(config, evaluate_every=4)
     assert [point.steps for point in run(tmp_path / "out", config).curve] == [4, 7, 11, 14]
-
-
-def test_a_run_that_diverges_tells_where_and_what_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, out, left = replace(NATIVE, part_steps=1, evaluate_every=1), tmp_path / "out", [None] * 2
-
-    def diverges_later(settings: RoundSettings) -> Round:
-        if not left:
-            raise TrainingError("step 1: training diverged")
-        left.pop()
-        return Round(settings)
-
-    monkeypatch.setattr(pretrain_native, "Round", diverges_later)
-    found = rf"pre-training, after step 2: step 1: training diverged; {out} has the weights of step [12]\Z"
-    with pytest.raises(TrainingError, match=found):
-        run(out, config)
-    assert out.exists()
-    with pytest.raises(TrainingError, match=r"after step 0: step 1: training diverged\Z"):
-        run(tmp_path / "other", config)
 
 
 @pytest.mark.parametrize(("moment", "calls"), [("advance", 3), ("add", 1), ("_save", 2)])

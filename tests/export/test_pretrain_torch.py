@@ -45,7 +45,7 @@ def test_divergence_names_the_step_and_the_learning_rate(tmp_path: Path, monkeyp
     config = replace(CONFIG, learning_rate=1.5, clip_norm=None)
     weights_leave_the_finite_numbers_in(2, monkeypatch)
     with pytest.raises(
-        TrainingError, match=r"step 3: loss nan .*learning rate is 1\.5, clip norm None: choose a lower"
+        TrainingError, match=r"step 3: loss nan .*learning rate is 0\.046875, clip norm None: choose a lower"
     ):
         run(tmp_path / "out", config)
     with pytest.raises(TrainingError, match=r"validation: loss is nan .*choose a lower learning rate"):

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import Corpus
@@ -53,6 +54,9 @@ def run(
     *,
     corpus: Corpus = CORPUS,
     model: LanguageModelConfig = MODEL,
+    teacher: Artifacts | None = None,
 ) -> PretrainResult:
     heard = recorder or Recorder()
-    return pretrain(model, WORDS, corpus, config, out, state_folder=state, progress=heard, stop=heard.stop)
+    return pretrain(
+        *(model, WORDS, corpus, config, out), teacher=teacher, state_folder=state, progress=heard, stop=heard.stop
+    )

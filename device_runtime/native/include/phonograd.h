@@ -80,6 +80,9 @@ typedef struct pg_options {
   const float* shifts;       /* [C] at least 0, added to their logits */
   int64_t C;                 /* 0: the softmax is over all V words */
   int32_t folder_descriptor; /* of engines: of the artifacts folder, above 0, in place of its path; duplicated */
+  /* Of engines with the loss LwF: the artifacts of the teacher that they were exported for, whose vocabulary begins
+     with this one's; candidates are of its words. NULL: the teacher is the model that training starts from. */
+  const char* teacher;
 } pg_options;
 
 PG_API int32_t pg_abi_version(void);
@@ -279,6 +282,7 @@ typedef struct pg_round_options {
   const char* run;         /* `run` of GET /v1/round, where it has one: a round of dp-ftrl, between which phones rest */
   const char* run_history; /* with it: path of the file of the rounds that this phone took part in, which is made or
                               continued before an update is. PG_TOOK_PART if the phone must rest: from pg_round_open */
+  const char* teacher;     /* as in pg_options; excludes `state` */
 } pg_round_options;
 
 /* Of one step that was taken. */

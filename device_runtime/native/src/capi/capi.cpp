@@ -35,6 +35,7 @@ EngineOptions engine_options_of(const pg_options* given) {
   result.precision = static_cast<Precision>(options.precision);
   result.seed = options.seed;
   if (options.kernels != nullptr) result.kernels = options.kernels;
+  if (options.teacher != nullptr) result.teacher = options.teacher;
   return result;
 }
 

@@ -58,6 +58,7 @@ EngineOptions engine_of(const pg_round_options& options) {
   same.pin_threads = options.pin_threads;
   same.precision = options.precision;
   same.kernels = options.kernels;
+  same.teacher = options.teacher;
   return engine_options_of(&same);
 }
 

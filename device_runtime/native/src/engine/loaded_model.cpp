@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "base/finite.h"
@@ -21,11 +22,14 @@ bool is_torch_weight(const std::string& name) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
+bool is_of_teacher(const std::string& input) {
+  return input.rfind(kTeacherPrefix, 0) == 0;
+}
+
 }  // namespace
 
 std::string tensor_name(const std::string& input) {
-  const bool of_teacher = input.rfind(kTeacherPrefix, 0) == 0;
-  return of_teacher ? input.substr(std::strlen(kTeacherPrefix)) : input;
+  return is_of_teacher(input) ? input.substr(std::strlen(kTeacherPrefix)) : input;
 }
 
 LoadedModel::LoadedModel(const std::string& folder, const std::string& weights, const EngineOptions& chosen,
@@ -34,7 +38,10 @@ LoadedModel::LoadedModel(const std::string& folder, const std::string& weights, 
       options(chosen),
       file(weights.empty() ? manifest.path("weights.safetensors") : weights),
       compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str()), bf16_of(chosen)),
-      candidates(sample, manifest.vocabulary) {
+      teacher(chosen.teacher.empty() ? nullptr
+                                     : std::make_unique<const Teacher>(chosen.teacher, manifest.vocabulary, sample)),
+      candidates(teacher == nullptr ? sample : candidates_within(sample, INT64_MIN, manifest.vocabulary),
+                 manifest.vocabulary) {
   bind_weights();
 }
 
@@ -65,14 +72,32 @@ void LoadedModel::bind_weights() {
     const TensorSpec& spec = file.at(tensor.name);
     auto* values = reinterpret_cast<float*>(writable_.data() + spec.offset);
     memory[tensor.name] = values;
-    // LwF's teacher is the model as it was sent (paper P, eq. 2): the same pages, never written to.
-    memory[kTeacherPrefix + tensor.name] = reinterpret_cast<float*>(const_cast<unsigned char*>(file.data(spec)));
     parameters.push_back({tensor.name, tensor.shape, values});
+    // LwF's teacher is the model as it was sent (paper P, eq. 2): the same pages, never written to.
+    const std::string of_teacher = kTeacherPrefix + tensor.name;
+    if (teacher == nullptr) memory[of_teacher] = base_of(of_teacher);
   }
+  if (teacher == nullptr) return;
+  for (const auto& [name, spec] : teacher->tensors()) memory[kTeacherPrefix + name] = base_of(kTeacherPrefix + name);
+}
+
+const TensorFile& LoadedModel::file_of(const std::string& input) const {
+  return teacher != nullptr && is_of_teacher(input) ? teacher->file() : file;
+}
+
+const TensorSpec* LoadedModel::spec_of(const std::string& input) const {
+  if (teacher == nullptr || !is_of_teacher(input)) return file.find(tensor_name(input));
+  const auto found = teacher->tensors().find(tensor_name(input));
+  return found == teacher->tensors().end() ? nullptr : &found->second;
+}
+
+float* LoadedModel::base_of(const std::string& input) const {
+  return reinterpret_cast<float*>(const_cast<unsigned char*>(file_of(input).data(*spec_of(input))));
 }
 
 void LoadedModel::require_unchanged() const {
   file.require_unchanged();
+  if (teacher != nullptr) teacher->file().require_unchanged();
   if (writable_.lost()) {
     throw Error(Status::weights, file.path() + ": part of it can't be read; fetch it again and restart");
   }
@@ -109,8 +134,14 @@ void LoadedModel::check_finite() {
 void LoadedModel::check_parameters(const Graph& graph, const BoundParameters& bound) const {
   for (const Value& value : graph.values()) {
     const auto found = bound.find(value.name);
-    if (!value.is_input || found == bound.end()) continue;
-    Shape shape = file.at(tensor_name(value.name)).shape;
+    if (!value.is_input) continue;
+    if (found == bound.end()) {
+      const bool tensor = tensor_name(value.name).find('.') != std::string::npos;  // no state's name has a dot
+      if (teacher == nullptr || !is_of_teacher(value.name) || !tensor) continue;
+      throw Error(Status::artifacts, graph.path() + ": input '" + value.name + "' expected of the teacher's tensors, " +
+                                         "found none in " + teacher->file().path() + "; export the artifacts again");
+    }
+    Shape shape = spec_of(value.name)->shape;
     const bool packed = found->second != memory.at(value.name) && found->second != base_of(value.name);
     if (packed) shape[0] = candidates.count();
     if (value.type == DataType::float32 && value.shape == shape) continue;

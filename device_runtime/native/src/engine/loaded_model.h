@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,15 +10,14 @@
 #include "engine/candidates.h"
 #include "engine/compute.h"
 #include "engine/parameters.h"
+#include "engine/teacher.h"
 #include "formats/manifest.h"
 #include "formats/tensor_file.h"
 #include "graph/graph.h"
 
 namespace phonograd {
 
-constexpr const char* kTeacherPrefix = "teacher.";
-
-// The tensor that a graph's input of this name holds; a teacher's is the model's.
+// The tensor that a graph's input of this name holds, of the model or of its teacher.
 std::string tensor_name(const std::string& input);
 
 // Memory of a graph's parameters, by the names of its inputs.
@@ -34,8 +34,11 @@ class LoadedModel {
   void require_unchanged() const;
   // Holds a graph's inputs to the shapes of the tensors that they are bound to. Throws Error(artifacts).
   void check_parameters(const Graph& graph, const BoundParameters& bound) const;
-  // The weights of that tensor as the file has them, whatever training does.
-  float* base_of(const std::string& name) const { return memory.at(kTeacherPrefix + tensor_name(name)); }
+  // The file of a graph's input, and the tensor in it; nullptr if there is none of that name.
+  const TensorFile& file_of(const std::string& input) const;
+  const TensorSpec* spec_of(const std::string& input) const;
+  // The values of a graph's input as the file has them, whatever training does.
+  float* base_of(const std::string& input) const;
   // Kernels and threads, in a line: `phonograd inspect --plan`.
   std::string compute_text() const;
 
@@ -43,7 +46,8 @@ class LoadedModel {
   const EngineOptions options;
   TensorFile file;
   Compute compute;
-  BoundParameters memory;  // the model's tensors, and under kTeacherPrefix the file's own pages
+  const std::unique_ptr<const Teacher> teacher;  // nullptr: the model as it was sent
+  BoundParameters memory;                        // the model's tensors, and under kTeacherPrefix a file's own pages
   std::vector<Parameter> parameters;
   Candidates candidates;
 

@@ -28,6 +28,7 @@ struct EngineOptions {
   bool fuse = true;  // false: every node by itself, for tests
   Precision precision = Precision::fp32;
   std::string kernels;  // "" : the best this CPU has; else a name that `kernel_sets()` lists
+  std::string teacher;  // of an LwF graph that was made for it: the teacher's artifacts; "": the model itself
 };
 
 // Seconds of the last step by phase, in the order of the plan; the sum is the step.

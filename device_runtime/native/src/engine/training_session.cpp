@@ -40,6 +40,8 @@ TrainingSession::TrainingSession(LoadedModel& model) : model_(model) {
   }
   find_teacher_tables();
   if (!model.candidates.empty()) bind_sample();
+  const int64_t C = model.candidates.empty() ? manifest.vocabulary : model.candidates.count();
+  if (model.teacher != nullptr) model.teacher->set_unknown(*program_, C);
 }
 
 // The full graph; or the sampled one, with packed rows in `bound` in place of whole parameters. Unfused, that one
@@ -51,20 +53,22 @@ std::unique_ptr<Graph> TrainingSession::graph(BoundParameters& bound, BoundParam
       onnx::read_model(manifest.path(sampled ? "training_model_sampled.onnx" : "training_model.onnx"));
   if (model_.options.fuse) couple_gates(planned);
   if (model_.options.fuse && sampled) pack(planned, bound, moved);
-  const FreeSizes sizes = sampled ? FreeSizes{{"C", model_.candidates.count()}} : FreeSizes{};
+  FreeSizes sizes;
+  if (sampled) sizes["C"] = model_.candidates.count();
+  if (model_.teacher != nullptr) sizes["U"] = model_.teacher->unknown();
   return std::make_unique<Graph>(std::move(planned), sizes, check_node);
 }
 
 void TrainingSession::pack(onnx::Model& graph, BoundParameters& bound, BoundParameters& moved) {
   Candidates& candidates = model_.candidates;
   for (const auto& [name, shape] : pack_candidates(graph, candidates.count())) {
-    const TensorSpec* spec = model_.file.find(tensor_name(name));
+    const TensorSpec* spec = model_.spec_of(name);
     if (spec == nullptr || spec->shape != shape || shape[0] != model_.manifest.vocabulary) {
       throw Error(Status::artifacts, graph.path + ": input '" + name + "' " + to_text(shape) +
                                          " is gathered by words and is no tensor of the model with that shape; "
                                          "export the artifacts again");
     }
-    bound[name] = candidates.gather(model_.file, *spec, name);
+    bound[name] = candidates.gather(model_.file_of(name), *spec, name);
     const auto target = moved.find(name);
     if (target == moved.end()) continue;
     target->second = bound[name];
@@ -85,6 +89,7 @@ void TrainingSession::bind_sample() {
 }
 
 void TrainingSession::find_teacher_tables() {
+  if (model_.teacher != nullptr) return;
   const Graph& graph = program_->graph();
   for (const Value& value : graph.values()) {
     if (!value.is_input || value.name.rfind(kTeacherPrefix, 0) != 0 || model_.memory.count(value.name) == 0) continue;

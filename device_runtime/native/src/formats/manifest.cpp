@@ -162,11 +162,14 @@ void read_training(const std::string& path, const json::Value& value, Manifest* 
 }
 
 void read_states(const std::string& path, const Section& top, Manifest* manifest) {
-  const std::vector<int64_t> expected = {1, manifest->minibatch, manifest->hidden};
   for (const json::Value& value : top.list("states")) {
     const Section state(path, "states", value, {"input", "output", "shape"});
     manifest->states.push_back({state.text("input"), state.text("output"), state.shape("shape")});
-    if (manifest->states.back().shape != expected) state.wrong("shape", "[1, minibatch, hidden]");
+    const ManifestState& found = manifest->states.back();
+    std::vector<int64_t> expected = {1, manifest->minibatch, manifest->hidden};
+    const bool of_teacher = found.input.rfind(kTeacherPrefix, 0) == 0;  // perhaps another model, of its own size
+    if (of_teacher && found.shape.size() == expected.size()) expected.back() = found.shape.back();
+    if (found.shape != expected) state.wrong("shape", "[1, minibatch, hidden]");
   }
 }
 

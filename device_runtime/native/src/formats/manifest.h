@@ -9,6 +9,7 @@
 namespace phonograd {
 
 constexpr const char* kPredictionFile = "prediction.safetensors";
+constexpr const char* kTeacherPrefix = "teacher.";  // of the names of an LwF teacher's values
 // Of the data that the rules of text are built on.
 constexpr std::string_view kUnicodeVersion = "15.0.0";
 

@@ -28,6 +28,11 @@ std::optional<RunHistory> history_of(const RoundSettings& settings) {
   return RunHistory(settings.run, settings.run_history);
 }
 
+// A teacher's words are the student's and perhaps more, which are drawn too.
+Manifest manifest_to_draw_from(const RoundSettings& settings, const Manifest& student) {
+  return settings.engine.teacher.empty() ? student : read_manifest(settings.engine.teacher);
+}
+
 RunningEngine start_engine(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
   EngineOptions options = settings.engine;
   options.seed = seed;
@@ -47,7 +52,8 @@ Round::Round(const RoundSettings& settings)
       draw_(sample_draw(settings, folder_.get())),
       learning_rate_(settings.learning_rate.value_or(manifest_.learning_rate)),
       text_(training_text(settings, manifest_, seed_)),
-      running_(start_engine(settings, seed_, output_sample(manifest_, text_.stream, draw_))),
+      running_(start_engine(settings, seed_,
+                            output_sample(manifest_to_draw_from(settings, manifest_), text_.stream, draw_))),
       // Hashes the file that the engine has open; by the end another file may have its path.
       identity_(!settings.weights_sha256.empty() ? settings.weights_sha256
                 : needs_identity(settings)       ? base_sha256(engine())

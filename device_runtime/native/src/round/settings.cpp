@@ -77,6 +77,8 @@ void check_settings(const RoundSettings& settings) {
   if (!settings.phone.empty()) check_phone_name(settings.phone);
   if (settings.learning_rate) check_number("learning_rate", *settings.learning_rate, kMaxRate);
   require(!settings.restart || !settings.state.empty(), "`restart` needs `state`");
+  require(settings.engine.teacher.empty() || settings.state.empty(),
+          "`teacher` and `state` exclude each other: a state does not say whose it is");
   check_outputs(settings);
 }
 
