@@ -18,8 +18,8 @@ COMPILE_FLAGS = (
     *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
     *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
-# Folders whose code runs once a load, a round or a keystroke: small rather than fast, as phones download it.
-SMALL_FOLDERS = frozenset({"graph", "personal", "phone", "round"})
+# Folders whose code runs once a load, a round, a step or a keystroke: small rather than fast, as phones download it.
+SMALL_FOLDERS = frozenset({"capi", "engine", "graph", "personal", "phone", "round", "training"})
 # Flags of our Zig sources: for size, without what needs more than memcpy and memset of the C library.
 ZIG_FLAGS = (
     *("-OReleaseSmall", "-fstrip", "-fsingle-threaded", "-fno-unwind-tables", "-fno-compiler-rt"),
