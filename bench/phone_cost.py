@@ -15,10 +15,11 @@ import numpy as np
 
 from phonograd.bench.contestants import BenchError, Say
 from phonograd.bench.flops import step_flop
-from phonograd.bench.markdown import Table, figure, text
+from phonograd.bench.markdown import Table, figure, model_name, text
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
 from phonograd.bench.results import Document
+from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
@@ -109,7 +110,7 @@ def count_instructions(run: Run, folder: Path) -> Count:
         }
     step = executed["step"] - executed["start"]
     return Count(
-        _name(model),
+        shape_name(model),
         run.machine,
         run.cpu,
         run.precision,
@@ -173,6 +174,20 @@ def projection(
     )
 
 
+def shape_name(model: LanguageModelConfig) -> str:
+    """The name of a model in counts."""
+    return model_name(document_of(model))
+
+
+def saved_epoch(saved: Document, cpu: str, model: LanguageModelConfig) -> float | None:
+    """The projected seconds of an epoch in fp32 with the whole softmax, if the saved result counted that model."""
+    (loop,) = (one for one in saved["loops"] if one["cpu"] == cpu)
+    cost = LoopCost(**{name: value for name, value in loop.items() if name != "flop_per_cycle"})
+    run = {"model": shape_name(model), "machine": "aarch64", "precision": "fp32", "output_words": model.vocabulary}
+    counted = (one["instructions_per_token"] for one in saved["counts"] if run.items() <= one.items())
+    return projection(cost, "fp32", model, model.vocabulary, next(counted, None)).all_epoch_seconds
+
+
 def bench_phone(
     folders: Sequence[Path], paper: LanguageModelConfig, cpus: Sequence[str], say: Say = str
 ) -> dict[str, Any]:
@@ -223,7 +238,7 @@ def bench_phone(
 
 
 def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
-    of_paper = [one for one in counts if (one.model, one.machine) == (_name(paper), "aarch64")]
+    of_paper = [one for one in counts if (one.model, one.machine) == (shape_name(paper), "aarch64")]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
     per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}
     return {number: per_token.get(number) for number in words}
@@ -248,10 +263,6 @@ def regressions(new: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
             more = one["instructions_per_token"] / bar - 1
             lines.append(f"{what}: {more:.1%} more instructions a token than {bar:,.0f}")
     return lines
-
-
-def _name(model: LanguageModelConfig) -> str:
-    return f"{model.cell.upper()} {model.layers}x{model.hidden}, {model.vocabulary:,} words"
 
 
 def section(document: Document) -> Iterator[str | Table]:

@@ -103,6 +103,8 @@ SIMULATE = Options(
     flower_python=opt("A Python interpreter with flwr[simulation].  [default: this one]", metavar="PYTHON"),
     rounds=opt("Runs of each, in turn.", COUNT),
 )
+# What `phone-cost --full-size` counts.
+FULL_SIZES = (PRESET, "keyboard-10mb", "keyboard-5mb", "gboard-cifg")
 
 
 @click.group()
@@ -254,7 +256,7 @@ def tokenize(console: Console, save: Path | None, **options: Any) -> None:
 
 @bench.command("phone-cost")
 @click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), help="CPU name in qemu.")
-@click.option("--full-size", is_flag=True, help="Also count the paper's model, which takes 10 to 20 minutes.")
+@click.option("--full-size", is_flag=True, help="Also count the paper's and keyboards' models, in some 20 minutes.")
 @click.option(
     "--against", type=INPUT, help="A saved result; fail if a token takes over 2 % more instructions than in it."
 )
@@ -271,7 +273,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
 
     paper = preset_named(PRESET).model
     with tempfile.TemporaryDirectory() as place:
-        models = [SMALL, paper] if full_size else [SMALL]
+        models = [SMALL, *(preset_named(name).model for name in FULL_SIZES if full_size)]
         folders = [random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
         document = bench_phone(folders, paper, cpus, console.say)
     kept = None if against is None else json.loads(against.read_text("utf-8"))

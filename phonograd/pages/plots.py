@@ -73,14 +73,17 @@ def svg(plot: Callable[[Any], None], legend: bool) -> str:
     return text[text.index("<svg") :]
 
 
-def svg_file(plots: Sequence[Callable[[Any], None]], description: str) -> str:
-    """What `plots` draw, each on axes of its own, two in a row, as an SVG file with one legend for all.
+def svg_file(
+    plots: Sequence[Callable[[Any], None]], description: str, columns: int = 2, size: tuple[float, float] = SIZE
+) -> str:
+    """What `plots` draw, each on axes of its own, `columns` in a row, as an SVG file with one legend for all.
 
-    description: in the file's metadata. The same plots give the same bytes.
+    description: in the file's metadata; size: of a plot. The same plots give the same bytes.
     """
-    rows, columns = math.ceil(len(plots) / 2), min(len(plots), 2)
+    columns = min(len(plots), columns)
+    rows = math.ceil(len(plots) / columns)
     with mpl.rc_context({"svg.hashsalt": "phonograd", "svg.fonttype": "none"}):
-        figure = plt.figure(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
+        figure = plt.figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         labels: dict[str, Any] = {}
         for place, plot in enumerate(plots, 1):
             axes = _draw(figure.add_subplot(rows, columns, place), plot)

@@ -1,4 +1,4 @@
-"""Curves of a result: what simulations measured round by round, in rows named `NAME, round N`."""
+"""Curves of a result: what simulations measured round by round, in rows named `NAME, round N`; or against a fact."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,12 @@ _POINT = re.compile(r"(.+), round ([0-9]+)")
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a line, and the band around it."""
+    """A point of a line, and the band around it. name: whose fact x is."""
 
     x: float
     y: float
     band: tuple[float, float] | None
+    name: str = ""
 
 
 # The lines of a plot, by curve.
@@ -31,6 +32,8 @@ def lines(plot: Plot, result: Result) -> Lines:
 
     Raises ArtifactsError if no row has the plot's figures.
     """
+    if plot.against:
+        return _lines_against(plot, result)
     rows = result.means()
     by_name: dict[str, list[Point]] = {}
     for row in rows:
@@ -41,6 +44,18 @@ def lines(plot: Plot, result: Result) -> Lines:
     if not drawn:
         raise ArtifactsError(f"plot {plot.title!r}: rows 'NAME, round N' with {plot.figure!r} expected")
     return drawn
+
+
+def _lines_against(plot: Plot, result: Result) -> Lines:
+    rows, end = result.means(), f": {plot.against}"
+    facts = sorted((values[0], name.removesuffix(end)) for name, values in result.facts.items() if name.endswith(end))
+    found = {
+        label: [Point(x, rows[row][figure], None, name) for x, name in facts if (row := f"{name}, {state}") in rows]
+        for label, (state, figure) in plot.lines.items()
+    }
+    if not all(found.values()):
+        raise ArtifactsError(f"plot {plot.title!r}: rows of {', '.join(plot.lines)} expected, found {', '.join(rows)}")
+    return found
 
 
 def in_table(experiment: Experiment, row: str) -> bool:

@@ -40,12 +40,18 @@ class Claim(Record, frozen=True):
 
 
 class Plot(Record, frozen=True):
-    """A plot of curves: a figure of the rows `NAME, round N`, against their rounds."""
+    """A plot of curves: a figure of the rows `NAME, round N`, against their rounds; or, with `against`, figures of the
+    rows `NAME, ROW`, against a fact of each NAME.
+    """
 
     title: str
     figure: str
     band: Annotated[tuple[str, str] | None, about("figures between which each curve has a band")] = None
     logarithmic: Annotated[tuple[Literal["x", "y"], ...], about("axes")] = ()
+    against: Annotated[str, about("the fact, in place of rounds; `figure` is what the other axis says")] = ""
+    lines: Annotated[dict[str, tuple[str, str]], about("ROW and figure of each line, with `against`")] = field(
+        default_factory=dict
+    )
 
 
 class Experiment(Record, frozen=True):
@@ -74,6 +80,7 @@ class Experiment(Record, frozen=True):
     plots: tuple[Plot, ...] = ()
     table_rounds: Annotated[tuple[Count, ...], about("rounds of a curve that the table beside plots has")] = ()
     remark: Annotated[str, about("for the page: why ours differ")] = ""
+    page: Annotated[str, about("its page in docs, if it is not docs/results.md")] = ""
     takes: Annotated[str, about("what a full run takes, on two cores")] = ""
 
 

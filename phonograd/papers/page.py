@@ -50,11 +50,22 @@ PERCENTILES = (", p10", ", p90", ", mean of users")
 
 def page(results: Path) -> str:
     """The whole page. Raises StateError for a damaged result, ArtifactsError for a damaged experiment."""
-    found = {name: read_result(path) for name in names() if (path := results / f"{name}.json").exists()}
+    found = {name: read_result(path) for name in _here() if (path := results / f"{name}.json").exists()}
     for name, result in found.items():
         _require_names_of_settings(name, result)
     sections = ["\n".join(_section(name, load(name), found)) + "\n" for name in found]
     return "\n".join([HEAD, VERDICTS, "\n".join(_verdicts(found)) + "\n", *sections])
+
+
+def own_page(name: str, experiment: Experiment, result: Result) -> str:
+    """The page of an experiment that is not on docs/results.md."""
+    heading, *lines = _section(name, experiment, {name: result})
+    made = f"Made by `phonograd reproduce --page docs/results.md` from the result of experiment `{name}`; do not edit."
+    return "\n".join([heading.removeprefix("#"), "", made, *lines, ""])
+
+
+def _here() -> list[str]:
+    return [name for name in names() if not load(name).page]
 
 
 def _require_names_of_settings(name: str, result: Result) -> None:
@@ -81,7 +92,7 @@ def _verdicts(results: Mapping[str, Result]) -> Iterator[str]:
             if place.startswith("Paper") and not one.claim.own
         ]
     not_run = parse(NOT_RUN.read_bytes())
-    waiting = [load(name) for name in names() if name not in results]
+    waiting = [load(name) for name in _here() if name not in results]
     missing = {one.title: f"not measured yet; a full run takes about {one.takes} of two cores" for one in waiting}
     rows += [[what, why, "", "", "", "not run"] for what, why in (not_run | missing).items()]
     yield from table(dict.fromkeys(("where", "claim", "ours", "the paper's", "evidence", "verdict"), "l"), rows)

@@ -1,29 +1,35 @@
-"""docs/results.md with its pictures: curves, drawn from the results' figures alone."""
+"""docs/results.md, and pages beside it, with their pictures: curves, drawn from the results' figures alone."""
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import cycle
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import storage_errors, write_bytes
-from phonograd.pages.plots import COLOURS, logarithmic, svg_file
+from phonograd.pages.plots import COLOURS, SIZE, logarithmic, svg_file
 from phonograd.papers.curves import Lines, lines
 from phonograd.papers.experiment import Experiment, Plot, load, names
-from phonograd.papers.page import page, picture_place
+from phonograd.papers.page import own_page, page, picture_place
 from phonograd.papers.result import Result, read_result
 
 # Colour and dashes of a curve; dashes, so that one shows below another that it equals.
 STYLES = [(COLOURS[place % len(COLOURS)], ("-", "--", "-.", ":")[place % 4]) for place in range(2 * len(COLOURS))]
 
+NARROW = (4.8, 3.6)  # inches of a plot, so that its letters are as large as a page's on a phone
+
 
 def write_page(path: Path, results: Path) -> None:
-    """Write the page, and its pictures in the folder `pictures` beside it. Raises StorageError, and as `page` does."""
+    """Write the page, those beside it, and their pictures in the folder `pictures`. Raises StorageError, and as `page`
+    does.
+    """
     files = {path.name: page(results)}
     for name in names():
         result, experiment = results / f"{name}.json", load(name)
         if experiment.plots and result.exists():
             files[picture_place(name)] = picture(experiment, read_result(result))
+        if experiment.page and result.exists():
+            files[experiment.page] = own_page(name, experiment, read_result(result))
     for place, text in files.items():
         with storage_errors(path.parent / place):
             (path.parent / place).parent.mkdir(exist_ok=True)
@@ -39,7 +45,8 @@ def picture(experiment: Experiment, result: Result) -> str:
     curves = dict.fromkeys(curve for _, curves_of_plot in drawn for curve in curves_of_plot)
     styles = dict(zip(curves, cycle(STYLES), strict=False))
     plots = [partial(_draw, plot=plot, lines=curves_of_plot, styles=styles) for plot, curves_of_plot in drawn]
-    return svg_file(plots, describe(experiment, result))
+    columns, size = (1, NARROW) if any(plot.against for plot in experiment.plots) else (2, SIZE)
+    return svg_file(plots, describe(experiment, result), columns, size)
 
 
 def describe(experiment: Experiment, result: Result) -> str:
@@ -60,6 +67,13 @@ def _draw(axes: Any, plot: Plot, lines: Lines, styles: Mapping[str, tuple[str, s
             low, high = zip(*bands, strict=True)
             axes.fill_between(at, low, high, color=colour, alpha=0.1, lw=0)
             axes.plot(at, low, at, high, color=colour, ls=dashes, lw=0.6)
-    axes.set(title=plot.title, xlabel="round", ylabel=plot.figure)
+    axes.set(title=plot.title, xlabel=plot.against or "round", ylabel=plot.figure)
+    names = dict.fromkeys((point.x, point.name) for line in lines.values() for point in line if point.name)
+    if names:
+        low, high = axes.get_ylim()
+        axes.set_ylim(low - (high - low) / 2, high)  # names stand below the lines
+    for x, those in groupby(names, lambda name: name[0]):
+        label, place = "\n".join(name for _, name in those), ("data", "axes fraction")
+        axes.annotate(label, (x, 0.02), xycoords=place, rotation=90, ha="center", fontsize=8)
     for axis in plot.logarithmic:
         logarithmic(axes, axis)

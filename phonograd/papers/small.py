@@ -59,6 +59,8 @@ class SmallInputs:
             "artifacts-part": lambda: self._trains("part", train=["decoder"]),
             "artifacts-adapters": lambda: self._trains("adapters", adapters=4),
             "users": lambda: self._users,
+            **dict.fromkeys(("sms", "chat", "blogs"), lambda: self._users),
+            "2x650": lambda: self._artifacts.folder,
             "rehearsal": lambda: self._text("rehearsal.txt", general_text(1, 1500)),
             "general-test": lambda: self._text("general-test.txt", general_text(2, 60)),
             "training-text": lambda: self._text("training-text.txt", general_text(1, 400)),

@@ -1,10 +1,11 @@
 """Texts keyed by user, and who of them trains, is kept for evaluation, or has too little text."""
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,6 +18,7 @@ from phonograd.device_runtime.text.messages import read_messages, split_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 Messages = list[bytes]
+Part = Literal["table", "rounds", "mix"]
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -80,6 +82,14 @@ def _line(path: Path, number: int, line: bytes) -> _Line:
         raise TextError(
             f"{path}: line {number}: {error}; expected one object a line, {{'user': NAME, 'text': TEXT}}"
         ) from error
+
+
+def part_of(user: str) -> Part:
+    """What a user is for where models are compared, by the first byte of the name's SHA-256. table: below 128, to be
+    measured on; rounds: below 192, whose phones train; mix: the others, whose text models may be pre-trained on.
+    """
+    first = hashlib.sha256(user.encode()).digest()[0]
+    return "table" if first < 128 else "rounds" if first < 192 else "mix"
 
 
 def least_tokens(training: TrainingConfig, user_share: float, rehearsal: Messages) -> int:

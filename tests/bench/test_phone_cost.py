@@ -3,6 +3,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,7 +21,9 @@ from phonograd.bench.phone_cost import (
     kernel_loop,
     projection,
     regressions,
+    saved_epoch,
 )
+from phonograd.bench.results import FOLDER
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.compiler import find_zig
@@ -192,3 +195,18 @@ def test_the_inner_loops_of_the_phone_build_keep_the_multipliers_busy() -> None:
             cost = loop_cost(loop, core)
             assert (6 if core == "neoverse-v1" else 12) <= cost.cycles <= most.pop(core), cost
     assert not most
+
+
+def test_an_epoch_of_a_model_that_was_counted() -> None:
+    saved = json.loads((FOLDER / "phone.json").read_text("utf-8"))
+    paper = preset_named("popov-2x650").model
+    expected = {
+        one["cpu"]: one["all_epoch_seconds"]
+        for one in saved["projections"]
+        if (one["precision"], one["output_words"]) == ("fp32", 30_000)
+    }
+    for cpu in ("cortex-a55", "neoverse-n1"):
+        assert saved_epoch(saved, cpu, paper) == pytest.approx(expected[cpu], rel=1e-3)
+    small = LanguageModelConfig("lstm", vocabulary=2000, embedding=64, hidden=64, layers=2)
+    assert saved_epoch(saved, "cortex-a55", small) is not None
+    assert saved_epoch(saved, "cortex-a55", msgspec.structs.replace(small, vocabulary=2001)) is None

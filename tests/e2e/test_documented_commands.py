@@ -43,13 +43,14 @@ LEFT_OUT = {
     "https://": "needs a server with a certificate: tests/server_agg/test_security_server.py",
     "--set masked.certificate": "needs a whole cohort: tests/server_agg/test_masked_phones.py",
     "--project": "needs an accepted update: tests/e2e/test_report.py",
+    "phonograd reproduce sizes": "needs trained models, and hours: tests/papers/test_sizes.py",
     "privacy canaries": "needs a vocabulary of more words: tests/simulation/test_attacks.py",
     **dict.fromkeys(("export AWS_", "export PG", "export PHONOGRAD_"), "sets a variable of the shell"),
     "pip": "needs the package index: make wheel-test",
     "make": "a target that CI runs itself",
 }
 SMALLER = (
-    (r"--preset popov-2x650", "--preset tiny"),
+    (r"--preset (popov-2x650|keyboard-5mb|keyboard-10mb)", "--preset tiny"),
     (r"--size 30000", f"--size {len(WORDS) + 2}"),
     (r"shape.hidden=300", "shape.hidden=8"),
     (r"--max-steps 20", "--max-steps 2 --set training.minibatch=2 --set training.bptt=5"),
@@ -127,7 +128,7 @@ GIVEN: dict[str, Callable[[Path], None]] = {
     "before.json": lambda path: path.write_text(read_report(path.parent)) and None,
     **{
         f"{name}.txt": lambda path: path.write_bytes(text_of(1, 200)) and None
-        for name in ("general", "general-test", "thai")
+        for name in ("general", "general-test", "mixed", "thai")
     },
     "thai.lexicon": lambda path: path.write_text("ไทย\t3\n") and None,
     "corpus": lambda path: None,

@@ -15,6 +15,7 @@ from phonograd.papers.curves import lines
 from phonograd.papers.experiment import load, names
 from phonograd.papers.page import _section, page
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
+from tests.papers.finished import own_pages
 from tests.support.command_line import Run
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,8 @@ def test_the_page_has_the_results() -> None:
     assert (ROOT / "docs" / "results.md").read_text("utf-8") == page(folder), (
         "run phonograd reproduce --page docs/results.md"
     )
+    for place, text in own_pages(folder).items():
+        assert (ROOT / "docs" / place).read_text("utf-8") == text, "run phonograd reproduce --page docs/results.md"
 
 
 def test_a_small_run_that_contradicts_a_claim_fails(

@@ -13,6 +13,7 @@ from phonograd.papers.experiment import Experiment, Plot, load
 from phonograd.papers.page import page
 from phonograd.papers.pictures import describe, picture, write_page
 from phonograd.papers.result import Result
+from tests.papers.finished import own_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))
@@ -100,7 +101,8 @@ def test_the_pictures_are_those_of_the_results() -> None:
     """Compare figures, not bytes, which another version of matplotlib may change."""
     folder = result.results_folder()
     assert folder is not None
-    shown = set(re.findall(r"\(pictures/([^)]+)\.svg\)", page(folder)))
+    pages = [page(folder), *own_pages(folder).values()]
+    shown = {name for text in pages for name in re.findall(r"\(pictures/([^)]+)\.svg\)", text)}
     assert shown == {path.stem for path in (DOCS / "pictures").glob("*.svg")}
     for name in shown:
         path = DOCS / "pictures" / f"{name}.svg"
