@@ -177,7 +177,7 @@ def _describe(claim: Claim, effect: _Measurement) -> str:
 
 def _is_difference(claim: Claim) -> bool:
     """Whether its effect is a difference: of points, or of what may be below 0; else it is a ratio."""
-    return "%" in claim.figure or "change" in claim.figure
+    return claim.figure.endswith("%") or "change" in claim.figure
 
 
 def _difference(claim: Claim, before: float, after: float) -> float:
@@ -206,7 +206,7 @@ def _limits(claim: Claim, row: str, published: Rows) -> tuple[float, float]:
 def _format_effect(claim: Claim, effect: float) -> str:
     """Points; or how far the first row is below the last, as papers say what they reduce: -64 %."""
     if _is_difference(claim):
-        return f"{effect:+.3g} points" if "%" in claim.figure else f"{effect:+.3g}"
+        return f"{effect:+.3g} points" if claim.figure.endswith("%") else f"{effect:+.3g}"
     return f"{100 * math.expm1(-effect):+.3g} %"
 
 

@@ -78,9 +78,9 @@ def test_what_cannot_be_compared(phono: Run, state: Path, tmp_path: Path) -> Non
     other = tmp_path / "other.json"
     for text, message in (
         ("{", "not JSON"),
-        ("[]", "version: expected 5, found None"),
-        (json.dumps(report | {"version": 4}), "version: expected 5, found 4"),
-        (json.dumps({"version": 5, "rounds": []}), "paper: missing"),
+        ("[]", "version: expected 6, found None"),
+        (json.dumps(report | {"version": 5}), "version: expected 6, found 5"),
+        (json.dumps({"version": 6, "rounds": []}), "paper: missing"),
     ):
         other.write_text(text)
         refused = phono("report", "--state", state, "--compare", other)

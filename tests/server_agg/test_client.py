@@ -61,7 +61,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path
 
 
 def test_says_why_it_was_refused(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
-    stale = r"refused \(409 Another round or base model\): the update is of round 5 and model .*fetch the current model"
+    stale = r"refused \(409 Another round or base model\): the update is of round 5, expected round 1, .*round_number"
     with pytest.raises(ServerRefusedError, match=stale):
         client.upload_update(server.url, workshop.update(1, round=5), "phone1")
     with pytest.raises(ServerRefusedError, match=r"refused \(404 Not Found\): model 0000.* is not here"):
