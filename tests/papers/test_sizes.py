@@ -50,8 +50,11 @@ def made_up() -> result.Result:
 
 def test_the_part_of_a_user_follows_from_their_name_alone() -> None:
     assert {name: part_of(name) for name in ("alice", "bob", "zoë", "ivan")} == {
-        "alice": "table", "bob": "rounds", "zoë": "table", "ivan": "mix",
-    }  # fmt: skip
+        "alice": "table",
+        "bob": "rounds",
+        "zoë": "table",
+        "ivan": "mix",
+    }
     users = [f"user {number}" for number in range(4000)]
     parts = [part_of(user) for user in users]
     assert [round(4 * parts.count(part) / len(users)) for part in ("table", "rounds", "mix")] == [2, 1, 1]
