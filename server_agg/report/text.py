@@ -42,7 +42,7 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def next_model_text(report: Mapping[str, Any]) -> str:
-    """When phones get the next model, in words; "" if they get one after each round."""
+    """Say when phones get the next model; "" if they get one after each round."""
     *ended, open_ = report["rounds"]
     same = [entry for entry in ended if entry["base_sha256"] == open_["base_sha256"] and not entry["rolled_back"]]
     place = 1 + sum(entry["deployed"] is not None for entry in same)
