@@ -38,7 +38,7 @@ def test_the_loss_falls_and_the_best_weights_are_kept(
 ) -> None:
     out, recorder = tmp_path / "base.safetensors", Recorder()
     model = msgspec.structs.replace(MODEL, layers=1)
-    config = replace(config, epochs=40, learning_rate=2.0, decay=1.0, dropout=0.0, seed=seed)
+    config = replace(config, epochs=40, learning_rate=1.0, decay=1.0, dropout=0.0, seed=seed)
     result = run(out, config, recorder=recorder, model=model)
     margin("first loss", recorder.losses[0], low=2.1)  # ln 10 = 2.30: all words alike
     margin("best perplexity", result.best_perplexity, high=3)  # a unigram's is 7
