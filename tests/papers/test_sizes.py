@@ -57,10 +57,10 @@ def test_the_part_of_a_user_follows_from_their_name_alone() -> None:
     }
     users = [f"user {number}" for number in range(4000)]
     parts = [part_of(user) for user in users]
-    assert [round(4 * parts.count(part) / len(users)) for part in ("table", "rounds", "mix")] == [2, 1, 1]
+    assert [round(8 * parts.count(part) / len(users)) for part in ("table", "rounds", "mix")] == [4, 1, 3]
     for user, part in zip(users, parts, strict=True):
         first = hashlib.sha256(user.encode()).digest()[0]
-        assert part == ("table" if first < 128 else "rounds" if first < 192 else "mix")
+        assert part == ("table" if first < 128 else "rounds" if first < 160 else "mix")
 
 
 def test_savings_are_those_that_the_api_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
