@@ -35,7 +35,8 @@ def reproduce(
     rehearsal: Annotated[Path | None, REHEARSAL] = None,
     general_test: Annotated[Path | None, "General text to evaluate on."] = None,
     inputs: Annotated[
-        tuple[str, ...], opt("Another input; may be repeated.", name="--input", metavar="NAME=PATH")
+        tuple[str, ...],
+        opt("Another input, {seed} standing for each seed; may be repeated.", name="--input", metavar="NAME=PATH"),
     ] = (),
     texts: Annotated[str, opt("Which texts these are, in words, for the page.", show_default=False)] = "",
     work: Annotated[Path | None, opt("Folder of finished parts; the same command resumes from it.", OUT_FOLDER)] = None,
@@ -132,4 +133,6 @@ def _parse_input(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise click.UsageError(f"--input: NAME=PATH expected, found {text!r}")
-    return name, INPUT.convert(path, None, click.get_current_context())
+    from phonograd.papers.run import OF_SEED
+
+    return name, Path(path) if OF_SEED in path else INPUT.convert(path, None, click.get_current_context())

@@ -57,11 +57,21 @@ def page(results: Path) -> str:
     return "\n".join([HEAD, VERDICTS, "\n".join(_verdicts(found)) + "\n", *sections])
 
 
-def own_page(name: str, experiment: Experiment, result: Result) -> str:
-    """The page of an experiment that is not on docs/results.md."""
-    heading, *lines = _section(name, experiment, {name: result})
-    made = f"Made by `phonograd reproduce --page docs/results.md` from the result of experiment `{name}`; do not edit."
-    return "\n".join([heading.removeprefix("#"), "", made, *lines, ""])
+def own_pages(results: Path) -> dict[str, str]:
+    """The pages, by name, of experiments that are not on docs/results.md. Raises as `page` does."""
+    found: dict[str, dict[str, Result]] = {}
+    for name in names():
+        if (place := load(name).page) and (path := results / f"{name}.json").exists():
+            found.setdefault(place, {})[name] = read_result(path)
+    return {place: _own_page(of_place) for place, of_place in found.items()}
+
+
+def _own_page(results: Mapping[str, Result]) -> str:
+    """One page; the first experiment's title is the page's."""
+    sections = ["\n".join(_section(name, load(name), results)) + "\n" for name in results]
+    heading, _, first = sections[0].partition("\n")
+    made = "Made by `phonograd reproduce --page docs/results.md` from results; do not edit."
+    return "\n".join([heading.removeprefix("#"), "", made, first, *sections[1:]])
 
 
 def _here() -> list[str]:

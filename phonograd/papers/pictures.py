@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.files import storage_errors, write_bytes
 from phonograd.pages.plots import COLOURS, SIZE, logarithmic, svg_file
 from phonograd.papers.curves import Lines, lines
 from phonograd.papers.experiment import Experiment, Plot, load, names
-from phonograd.papers.page import own_page, page, picture_place
+from phonograd.papers.page import own_pages, page, picture_place
 from phonograd.papers.result import Result, read_result
 
 # Colour and dashes of a curve; dashes, so that one shows below another that it equals.
@@ -23,13 +23,11 @@ def write_page(path: Path, results: Path) -> None:
     """Write the page, those beside it, and their pictures in the folder `pictures`. Raises StorageError, and as `page`
     does.
     """
-    files = {path.name: page(results)}
+    files = {path.name: page(results), **own_pages(results)}
     for name in names():
         result, experiment = results / f"{name}.json", load(name)
         if experiment.plots and result.exists():
             files[picture_place(name)] = picture(experiment, read_result(result))
-        if experiment.page and result.exists():
-            files[experiment.page] = own_page(name, experiment, read_result(result))
     for place, text in files.items():
         with storage_errors(path.parent / place):
             (path.parent / place).parent.mkdir(exist_ok=True)

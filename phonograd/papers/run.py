@@ -21,6 +21,7 @@ from phonograd.papers.small import SmallInputs
 # Called with (parts done, parts in all, what is running).
 Progress = Callable[[int, int, str], None]
 Figures = TypeVar("Figures")
+OF_SEED = "{seed}"  # in the path of an input
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ def run(
 ) -> Result:
     """Run an experiment in the folder `work`, made if missing; the same call resumes a run that was killed.
 
-    given: files and folders by the names of the experiment's inputs; small runs make their own. texts: which texts they
-    are, in words. Raises UsageError, ArtifactsError, StateError for a folder of another run, and what its kind raises.
+    given: files and folders by the names of the experiment's inputs, `{seed}` in them standing for each seed; small
+    runs make their own. texts: which texts they are, in words. Raises UsageError, ArtifactsError, StateError for a
+    folder of another run, and what its kind raises.
     """
     experiment = load(name)
     kind, settings = kind_of(name, experiment, small)
@@ -104,7 +106,8 @@ def run(
         place = work / f"seed-{seed}"
         make_folder(place)
         made = SmallInputs(work / "inputs") if small else None
-        context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
+        of_seed = {key: _of_seed(path, seed) for key, path in given.items()}
+        context = Context(seed, place, work, workers, made, of_seed, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
     first = outcomes[0]
     return Result(
@@ -117,7 +120,7 @@ def run(
         rows=_by_seed(first.rows, lambda row, figure: [outcome.rows[row][figure] for outcome in outcomes]),
         units=_by_seed(first.units, lambda row, figure: [tuple(outcome.units[row][figure]) for outcome in outcomes]),
         runs={row: tuple(outcome.runs[row] for outcome in outcomes) for row in first.runs},
-        inputs={key: sha256_of(path) for key, path in sorted(given.items())},
+        inputs={key: _hash_input(path, seeds) for key, path in sorted(given.items())},
         version=phonograd.__version__,
         commits=commits,
         model=_model_of(context),
@@ -137,6 +140,16 @@ def _by_seed(
     rows: Mapping[str, Mapping[str, Any]], of: Callable[[str, str], Sequence[Any]]
 ) -> dict[str, dict[str, tuple[Any, ...]]]:
     return {row: {figure: tuple(of(row, figure)) for figure in figures} for row, figures in rows.items()}
+
+
+def _of_seed(path: Path, seed: int) -> Path:
+    return Path(str(path).replace(OF_SEED, str(seed)))
+
+
+def _hash_input(path: Path, seeds: Sequence[int]) -> str:
+    """The hash of an input, or of the hashes of those of all seeds."""
+    digests = dict.fromkeys(sha256_of(_of_seed(path, seed)) for seed in seeds)
+    return next(iter(digests)) if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def sha256_of(path: Path) -> str:

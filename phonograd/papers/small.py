@@ -19,6 +19,7 @@ WORDS = tuple(a + b + c for a in ("ba", "do", "ki", "lu") for b in ("ma", "ne", 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=len(WORDS) + 2, embedding=32, hidden=32, layers=1)
 TRAINING = phonograd.TrainingConfig(minibatch=5, bptt=8)
 USERS = 14
+MANY = 40  # of whom some are of each part, by their names
 _MESSAGE = 7  # words
 _FAITHFUL = 0.85  # how often a word is followed by its successor
 
@@ -58,8 +59,8 @@ class SmallInputs:
             "artifacts": lambda: self._artifacts.folder,
             "artifacts-part": lambda: self._trains("part", train=["decoder"]),
             "artifacts-adapters": lambda: self._trains("adapters", adapters=4),
-            "users": lambda: self._users,
-            **dict.fromkeys(("sms", "chat", "blogs"), lambda: self._users),
+            "users": lambda: self._users(USERS),
+            **dict.fromkeys(("sms", "chat", "blogs"), lambda: self._users(MANY)),
             "2x650": lambda: self._artifacts.folder,
             "rehearsal": lambda: self._text("rehearsal.txt", general_text(1, 1500)),
             "general-test": lambda: self._text("general-test.txt", general_text(2, 60)),
@@ -93,13 +94,12 @@ class SmallInputs:
         phonograd.export_artifacts(weights, vocabulary, out, training=rate, overwrite=True, **what)
         return out
 
-    @cached_property
-    def _users(self) -> Path:
+    def _users(self, count: int) -> Path:
         lines = [
             msgspec.json.encode({"user": user, "text": "\n".join(messages)}).decode()
-            for user, messages in user_texts(4).items()
+            for user, messages in user_texts(4, count).items()
         ]
-        return self._text("users.jsonl", lines)
+        return self._text(f"{count}-users.jsonl", lines)
 
     def _text(self, name: str, lines: list[str]) -> Path:
         self._folder.mkdir(exist_ok=True)

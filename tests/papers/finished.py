@@ -1,15 +1,11 @@
-"""Records of finished simulations, written by hand; and the pages that finished experiments have for themselves."""
+"""Records of finished simulations, written by hand."""
 
 import hashlib
-from pathlib import Path
 
 from msgspec.structs import replace
 
 import phonograd
 from phonograd.device_runtime.text.evaluation import Evaluation
-from phonograd.papers.experiment import load, names
-from phonograd.papers.page import own_page
-from phonograd.papers.result import read_result
 from phonograd.simulation.folder import job_of
 from phonograd.simulation.quality import Quality
 from phonograd.simulation.records import RoundRecord, SimulationRecord, Users
@@ -69,11 +65,3 @@ def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> Simula
     settings = replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
     job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
     return SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
-
-
-def own_pages(results: Path) -> dict[str, str]:
-    """The pages of experiments that are not on docs/results.md and have a result, by name."""
-    found = {name: results / f"{name}.json" for name in names() if load(name).page}
-    return {
-        load(name).page: own_page(name, load(name), read_result(path)) for name, path in found.items() if path.exists()
-    }

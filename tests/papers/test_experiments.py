@@ -13,9 +13,8 @@ from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers import experiment, result, run
 from phonograd.papers.curves import lines
 from phonograd.papers.experiment import load, names
-from phonograd.papers.page import _section, page
+from phonograd.papers.page import _section, own_pages, page
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS, NEIGHBOURS_OF_PAIRS
-from tests.papers.finished import own_pages
 from tests.support.command_line import Run
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,9 @@ from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.papers import result
 from phonograd.papers.curves import Point, lines
 from phonograd.papers.experiment import Experiment, Plot, load
-from phonograd.papers.page import page
+from phonograd.papers.page import own_pages, page
 from phonograd.papers.pictures import describe, picture, write_page
 from phonograd.papers.result import Result
-from tests.papers.finished import own_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))

@@ -13,15 +13,18 @@ from phonograd.papers import result
 from phonograd.papers.curves import Point, lines
 from phonograd.papers.experiment import load
 from phonograd.papers.kinds import sizes
+from phonograd.papers.kinds.simulated import Run
 from phonograd.papers.page import page
 from phonograd.papers.pictures import picture, write_page
 from phonograd.papers.run import Context, Outcome
+from phonograd.papers.run import run as run_experiment
 from phonograd.papers.small import SmallInputs
 from phonograd.simulation.users import part_of, read_users
 
 SIMULATION = {"rounds": 1, "clients_per_round": 2, "text_bytes": 600}
-SETTINGS = sizes.Settings(("2x650", "gboard-cifg"), {"sms": 2}, SIMULATION, ("rows-f32",))
+SETTINGS = sizes.Settings(("2x650", "gboard-cifg"), {"sms": 2}, SIMULATION, {"fedavg": Run()})
 MODELS = {"2x650": 45.9, "keyboard-5mb": 4.7, "gboard-cifg": 1.4}
+OTHERS = {"own words ahead p50, %": (1.0,)}
 
 
 def run(tmp_path: Path, settings: sizes.Settings = SETTINGS) -> Outcome:
@@ -32,7 +35,7 @@ def run(tmp_path: Path, settings: sizes.Settings = SETTINGS) -> Outcome:
 
 def made_up() -> result.Result:
     """Three models and three kinds of users; a figure tells where it is from."""
-    states = {"as shipped": 0, "after an epoch": 2, "after rounds, rows-f32": 4, "after rounds, top-rows": 3}
+    states = {"as shipped": 0, "after an epoch": 2, "after rounds, fedavg": 4, "after rounds, top-rows": 3}
     rows = {
         f"{model}, {kind}, {state}": {
             "alone p50, %": (10.0 * size + place + more,),
@@ -68,7 +71,7 @@ def test_savings_are_those_that_the_api_measures(tmp_path: Path, monkeypatch: py
     assert list(found.rows) == [
         "2x650, sms, as shipped",
         "2x650, sms, after an epoch",
-        "2x650, sms, after rounds, rows-f32",
+        "2x650, sms, after rounds, fedavg",
     ]
     shipped, trained, ended = found.rows.values()
     inputs = SmallInputs(tmp_path / "inputs")
@@ -116,6 +119,26 @@ def test_rounds_train_other_users_than_those_who_are_measured(tmp_path: Path, mo
     assert trained and {part_of(user) for user in trained} == {"rounds"}
 
 
+def test_an_input_may_differ_from_seed_to_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {name: tmp_path / name for name in ("2x650", "sms", "chat", "blogs")}
+    for name in (*given, "model-1", "model-2", "model-3"):
+        (tmp_path / name).write_text(name)
+    opened = []
+
+    def open_model(_: sizes.Settings, context: Context) -> Outcome:
+        opened.append(context.input("keyboard-5mb").read_text())
+        return Outcome({"row": {"seed": context.seed}})
+
+    monkeypatch.setattr(sizes, "run", open_model)
+    hashes = []
+    for number, model in enumerate(("model-{seed}", "model-{seed}", "model-1")):
+        place, inputs = tmp_path / f"work-{number}", given | {"keyboard-5mb": tmp_path / model}
+        hashes.append(run_experiment("sizes-trained", place, given=inputs).inputs["keyboard-5mb"])
+        (tmp_path / "model-3").write_text("another")
+    assert opened == ["model-1", "model-2", "model-3", "model-1", "model-2", "another", *3 * ["model-1"]]
+    assert len(set(hashes)) == 3
+
+
 def test_who_is_measured_wrote_enough_and_writes_what_they_have_not_learned() -> None:
     users = {name: [b"%d %s" % (number, name.encode()) for number in range(40)] for name in ("alice", "bob", "carol")}
     people = sizes.choose_people(users, 2, 100, 1)
@@ -132,9 +155,10 @@ def test_percentiles_and_who_is_worse_than_with_the_first_model() -> None:
     now = {"alone": [26.9, 37.0, 60.0], "own words": [50.0, 50.0, 70.0]}
     assert sizes.figures_of(now, first) == pytest.approx(
         {
-            **{"alone p10, %": 28.92, "alone p50, %": 37.0, "alone p90, %": 55.4, "alone, users worse": 1},
+            **{"alone p10, %": 28.92, "alone p50, %": 37.0, "alone p90, %": 55.4},
+            **{"alone ahead p50, %": -3.0, "alone, users worse": 1},
             **{"own words p10, %": 50.0, "own words p50, %": 50.0, "own words p90, %": 66.0},
-            "own words, users worse": 2,
+            **{"own words ahead p50, %": -10.0, "own words, users worse": 2},
         }
     )
 
@@ -157,6 +181,8 @@ def test_a_page_of_its_own_with_its_picture(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
     result.write_result(results / "sizes.json", made_up())
+    trained = replace(made_up(), experiment="sizes-trained", rows=dict.fromkeys(made_up().rows, OTHERS))
+    result.write_result(results / "sizes-trained.json", trained)
     write_page(tmp_path / "results.md", results)
     assert "Which size" not in (tmp_path / "results.md").read_text("utf-8") == page(results)
     text = (tmp_path / "model-sizes.md").read_text("utf-8")
@@ -164,6 +190,7 @@ def test_a_page_of_its_own_with_its_picture(tmp_path: Path) -> None:
     assert "![text messages. chat. blogs](pictures/sizes.svg)" in text
     assert "| keyboard-5mb, chat, after an epoch | 23 | 43 |" in text
     assert "| keyboard-5mb | 4.7 |" in text
+    assert "\n\n## What makes a small model good\n\nKeystrokes saved" in text
     svg = (tmp_path / "pictures/sizes.svg").read_text("utf-8")
     assert svg == picture(load("sizes"), made_up())
     labels = re.findall(r"<text [^>]*>([^<]*)</text>", svg)

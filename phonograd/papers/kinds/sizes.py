@@ -1,6 +1,6 @@
 """Models side by side: keystrokes that each saves users, in four states of it, beside what it costs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +9,8 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec import field
 
 import phonograd
 from phonograd.bench.phone_cost import saved_epoch
@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.documents import Positive, Record, parse
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import keystroke_savings
 from phonograd.papers.kinds.one_node import draw_users
-from phonograd.papers.kinds.simulated import settings_of
+from phonograd.papers.kinds.simulated import Run, settings_of
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, part_of, read_users, text_slice
 
@@ -36,28 +36,29 @@ WeightsFor = Callable[[Messages, Path], Path]
 class Settings(Record, frozen=True):
     """models: inputs, of which the others are compared with the first; those that are not given are left out. texts:
     inputs, each of users of one kind, and how many of them are measured: on text_bytes that follow as many. simulation:
-    SimulationSettings by name, of other users' rounds, with each of the codecs; an epoch trains by them too.
+    SimulationSettings by name; rounds: what differs in each row's rounds, which users of all kinds take part in who
+    wrote least_bytes; without rows there are none, and no epoch of the user's own.
     """
 
     models: tuple[str, ...]
     texts: dict[str, Positive]
     simulation: dict[str, Any]
-    codecs: tuple[str, ...]
+    rounds: dict[str, Run] = field(default_factory=dict)
+    least_bytes: Positive = 1
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One model, and users of one kind, of whom `people` are measured."""
+    """One model, and the users whose phones take part in rounds."""
 
     context: Context
     artifacts: phonograd.Artifacts
-    users: Mapping[str, Messages]
-    people: list[Person]
     name: str
-    simulation: phonograd.SimulationSettings
+    simulation: Mapping[str, Any]
+    fleet: Mapping[str, Messages]
 
-    def save_keystrokes(self, weights_for: WeightsFor) -> dict[str, Any]:
-        """Keystrokes saved of each person who is measured."""
+    def save_keystrokes(self, people: Sequence[Person], weights_for: WeightsFor) -> dict[str, Any]:
+        """Keystrokes saved of each person."""
 
         def measure(person: Person) -> tuple[float, float]:
             earlier, written = person
@@ -76,54 +77,66 @@ class _Case:
             return 100 * alone, 100 * own
 
         with ThreadPoolExecutor(self.context.workers) as pool:
-            return dict(zip(WAYS, zip(*pool.map(measure, self.people), strict=True), strict=True))
+            return dict(zip(WAYS, zip(*pool.map(measure, people), strict=True), strict=True))
 
     def train(self, earlier: Messages, place: Path) -> Path:
         """Train an epoch, as the user's phone does."""
-        drawn, seed, out = self.simulation.output_sample, self.context.seed, place / "trained"
+        drawn, seed, out = self.simulation.get("output_sample"), self.context.seed, place / "trained"
         one = phonograd.BackendOptions(threads=1)
         settings = phonograd.TrainSettings(seed=seed, output_sample=drawn, sample_seed=drawn and seed, options=one)
         rehearsal = self.context.optional("rehearsal")
         phonograd.train(self.artifacts, earlier, settings, rehearsal=rehearsal, out=out)
         return out
 
-    def run_rounds(self, codec: str) -> dict[str, Any]:
+    def run_rounds(self, row: str, one: Run, people: Sequence[Person]) -> dict[str, Any]:
         """Keystrokes saved after rounds, and bytes of each round's updates."""
-        folder = self.context.folder(f"{self.name}, {codec}")
+        folder = self.context.folder(f"{self.name}, {row}")
         record = phonograd.simulate(
             self.artifacts,
-            {user: text for user, text in self.users.items() if part_of(user) == "rounds"},
+            self.fleet,
             folder,
-            msgspec.structs.replace(self.simulation, codec=codec),
+            settings_of({**self.simulation, **one.simulation}, one.strategy),
             rehearsal=self.context.optional("rehearsal"),
             workers=self.context.workers,
         )
         weights = folder / "models" / f"{len(record.rounds)}.safetensors"
-        return self.save_keystrokes(lambda *_: weights) | {"bytes up": [ended.bytes_up for ended in record.rounds]}
+        saved = self.save_keystrokes(people, lambda *_: weights)
+        return saved | {"bytes up": [ended.bytes_up for ended in record.rounds]}
 
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Measure each model with the same users of each kind. Raises TextError for too few of them."""
     given = {name: path for name in settings.models if (path := context.optional(name)) is not None}
     models = {name: phonograd.open_artifacts(path) for name, path in given.items()}
-    simulation = settings_of({**settings.simulation, "seed": context.seed, "test_users": 0}, {})
+    simulation = {**settings.simulation, "seed": context.seed, "test_users": 0}
+    text_bytes = settings_of(simulation, {}).text_bytes
+    users = {kind: read_users(context.input(kind)) for kind in settings.texts}
+    people = {
+        kind: choose_people(users[kind], count, text_bytes, context.seed) for kind, count in settings.texts.items()
+    }
+    fleet = {
+        user: text
+        for of_kind in users.values()
+        for user, text in of_kind.items()
+        if part_of(user) == "rounds" and sum(len(message) + 1 for message in text) >= settings.least_bytes
+    }
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
-    for kind, count in settings.texts.items():
-        users = read_users(context.input(kind))
-        people = choose_people(users, count, simulation.text_bytes, context.seed)
-        for place, (model, artifacts) in enumerate(models.items()):
-            case = _Case(context, artifacts, users, people, f"{model}, {kind}", simulation)
-            own = artifacts.path(WEIGHTS)
-            states: dict[str, Callable[[], dict[str, Any]]] = {
-                "as shipped": partial(case.save_keystrokes, lambda *_, own=own: own),
-                "after an epoch": partial(case.save_keystrokes, case.train),
-                **{f"after rounds, {codec}": partial(case.run_rounds, codec) for codec in settings.codecs},
-            }
-            for state, measure in states.items():
-                row = f"{case.name}, {state}"
+    for place, (model, artifacts) in enumerate(models.items()):
+        case = _Case(context, artifacts, model, simulation, fleet)
+        own = artifacts.path(WEIGHTS)
+        states: dict[str, Callable[[list[Person]], dict[str, Any]]] = {
+            "as shipped": partial(case.save_keystrokes, weights_for=lambda *_, own=own: own)
+        }
+        if settings.rounds:
+            states["after an epoch"] = partial(case.save_keystrokes, weights_for=case.train)
+        for name, one in settings.rounds.items():
+            states[f"after rounds, {name}"] = partial(case.run_rounds, name, one)
+        for state, measure in states.items():
+            for kind, of_kind in people.items():
+                row = f"{model}, {kind}, {state}"
                 context.progress(place, len(models), row)
-                found = context.measure_once(row, measure)
+                found = context.measure_once(row, partial(measure, of_kind))
                 units[row] = {way: found[way] for way in WAYS}
                 rows[row] = figures_of(units[row], units[f"{next(iter(models))}, {kind}, {state}"])
                 rows[row] |= {"MB up a round": fmean(found["bytes up"]) / 1e6} if "bytes up" in found else {}
@@ -145,11 +158,14 @@ def choose_people(users: Mapping[str, Messages], count: int, text_bytes: int, se
 
 
 def figures_of(saved: Mapping[str, list[float]], first: Mapping[str, list[float]]) -> dict[str, float]:
-    """Percentiles over users, and how many are worse than with the first model."""
+    """Percentiles over users; the median of the points by which each is ahead of the first model, and how many users
+    are worse than with it.
+    """
     found = {f"{way} p{p}, %": float(np.percentile(saved[way], p)) for way in WAYS for p in (10, 50, 90)}
     for way in WAYS:
-        worse = [before - now > WORSE for before, now in zip(first[way], saved[way], strict=True)]
-        found[f"{way}, users worse"] = sum(worse)
+        ahead = np.subtract(saved[way], first[way])
+        found[f"{way} ahead p50, %"] = float(np.median(ahead))
+        found[f"{way}, users worse"] = int((ahead < -WORSE).sum())
     return found
 
 
