@@ -131,14 +131,17 @@ def keystroke_savings(
     predictor.reset()
     for done, message in enumerate(messages, 1):
         for piece in message.split():
-            place = predictor.state()
-            for word in (token.decode("utf-8", "replace") for token in vocabulary.tokenize(piece)):
+            words = [token.decode("utf-8", "replace") for token in vocabulary.tokenize(piece)]
+            place = predictor.state() if learn and len(words) > 1 else None
+            for number, word in enumerate(words, 1):
                 characters += len(word)
                 for marks in (False, True):
                     typed[marks] += predictor.keystrokes(word, marks)
-                predictor.feed(word)
+                if number < len(words) or not learn:  # the last one follows with the piece
+                    predictor.feed(word)
             if learn:
-                predictor.restore(place)
+                if place is not None:
+                    predictor.restore(place)
                 predictor.learn(piece.decode("utf-8", "replace"))
         (predictor.learn if learn else predictor.feed)("\n")
         if progress is not None:

@@ -22,7 +22,7 @@ from phonograd.papers.small import SmallInputs
 from phonograd.simulation.users import part_of, read_users
 
 SIMULATION = {"rounds": 1, "clients_per_round": 2, "text_bytes": 600}
-SETTINGS = sizes.Settings(("2x650", "gboard-cifg"), {"sms": 2}, SIMULATION, {"fedavg": Run()})
+SETTINGS = sizes.Settings(("2x650", "gboard-cifg"), {"sms": 2}, SIMULATION, {"fedavg": Run()}, written_bytes=600)
 MODELS = {"2x650": 45.9, "keyboard-5mb": 4.7, "gboard-cifg": 1.4}
 OTHERS = {"own words ahead p50, %": (1.0,)}
 
@@ -79,7 +79,7 @@ def test_savings_are_those_that_the_api_measures(tmp_path: Path, monkeypatch: py
     assert artifacts is not None and users is not None
     phonograd.quantize(artifacts, tmp_path / "int8")
     alone, own = [], []
-    for number, (earlier, written) in enumerate(sizes.choose_people(read_users(users), 2, 600, 1)):
+    for number, (earlier, written) in enumerate(sizes.choose_people(read_users(users), 2, 600, 600)):
         kss = phonograd.evaluate(artifacts, written, weights=tmp_path / "int8", kss=True).kss
         assert kss is not None
         alone.append(100 * kss)
@@ -141,13 +141,13 @@ def test_an_input_may_differ_from_seed_to_seed(tmp_path: Path, monkeypatch: pyte
 
 def test_who_is_measured_wrote_enough_and_writes_what_they_have_not_learned() -> None:
     users = {name: [b"%d %s" % (number, name.encode()) for number in range(40)] for name in ("alice", "bob", "carol")}
-    people = sizes.choose_people(users, 2, 100, 1)
+    people = sizes.choose_people(users, 2, 100, 80)
     assert [person[0][0].split()[1] for person in people] == [b"alice", b"carol"]
     for earlier, written in people:
         assert not set(earlier) & set(written)
-        assert all(100 <= sum(len(message) + 1 for message in part) < 110 for part in (earlier, written))
-    with pytest.raises(TextError, match="3 with 200 bytes of text expected, found 2"):
-        sizes.choose_people(users, 3, 100, 1)
+        assert [sum(len(message) + 1 for message in part) // 10 for part in (earlier, written)] == [10, 8]
+    with pytest.raises(TextError, match="3 with 180 bytes of text expected, found 2"):
+        sizes.choose_people(users, 3, 100, 80)
 
 
 def test_percentiles_and_who_is_worse_than_with_the_first_model() -> None:

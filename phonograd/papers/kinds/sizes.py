@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from phonograd.bench.phone_cost import saved_epoch
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
 from phonograd.bench.results import FOLDER
 from phonograd.device_runtime.base.documents import Positive, Record, parse
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import keystroke_savings
 from phonograd.papers.kinds.one_node import draw_users
@@ -25,6 +26,7 @@ from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, part_of, read_users, text_slice
 
 WAYS = ("alone", "own words")
+SHIPPED = "as shipped"
 WORSE = 3.0  # points
 CORES = {"A55": "cortex-a55", "A76": "neoverse-n1"}  # by the names of bench.phone_cost.KERNELS
 
@@ -35,9 +37,9 @@ WeightsFor = Callable[[Messages, Path], Path]
 
 class Settings(Record, frozen=True):
     """models: inputs, of which the others are compared with the first; those that are not given are left out. texts:
-    inputs, each of users of one kind, and how many of them are measured: on text_bytes that follow as many. simulation:
-    SimulationSettings by name; rounds: what differs in each row's rounds, which users of all kinds take part in who
-    wrote least_bytes; without rows there are none, and no epoch of the user's own.
+    inputs, each of users of one kind, and how many of them are measured, on written_bytes behind text_bytes.
+    simulation: SimulationSettings by name; rounds: what differs in each row's rounds, in which users of all kinds take
+    part who wrote least_bytes; without rows there are none, and no epoch of the user's own.
     """
 
     models: tuple[str, ...]
@@ -45,6 +47,7 @@ class Settings(Record, frozen=True):
     simulation: dict[str, Any]
     rounds: dict[str, Run] = field(default_factory=dict)
     least_bytes: Positive = 1
+    written_bytes: Positive = 1000
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ def run(settings: Settings, context: Context) -> Outcome:
     text_bytes = settings_of(simulation, {}).text_bytes
     users = {kind: read_users(context.input(kind)) for kind in settings.texts}
     people = {
-        kind: choose_people(users[kind], count, text_bytes, context.seed) for kind, count in settings.texts.items()
+        kind: choose_people(users[kind], count, text_bytes, settings.written_bytes)
+        for kind, count in settings.texts.items()
     }
     fleet = {
         user: text
@@ -120,13 +124,15 @@ def run(settings: Settings, context: Context) -> Outcome:
         for user, text in of_kind.items()
         if part_of(user) == "rounds" and sum(len(message) + 1 for message in text) >= settings.least_bytes
     }
+    every_seed = replace(context, work=context.shared)
     rows: dict[str, dict[str, float]] = {}
     units: dict[str, dict[str, list[float]]] = {}
     for place, (model, artifacts) in enumerate(models.items()):
         case = _Case(context, artifacts, model, simulation, fleet)
         own = artifacts.path(WEIGHTS)
+        digest = sha256_of_file(own)
         states: dict[str, Callable[[list[Person]], dict[str, Any]]] = {
-            "as shipped": partial(case.save_keystrokes, weights_for=lambda *_, own=own: own)
+            SHIPPED: partial(case.save_keystrokes, weights_for=lambda *_, own=own: own)
         }
         if settings.rounds:
             states["after an epoch"] = partial(case.save_keystrokes, weights_for=case.train)
@@ -136,24 +142,27 @@ def run(settings: Settings, context: Context) -> Outcome:
             for kind, of_kind in people.items():
                 row = f"{model}, {kind}, {state}"
                 context.progress(place, len(models), row)
-                found = context.measure_once(row, partial(measure, of_kind))
+                if state == SHIPPED:  # nothing is drawn: once for all seeds that are given these weights
+                    found = every_seed.measure_once(f"{row}, {digest}", partial(measure, of_kind))
+                else:
+                    found = context.measure_once(row, partial(measure, of_kind))
                 units[row] = {way: found[way] for way in WAYS}
                 rows[row] = figures_of(units[row], units[f"{next(iter(models))}, {kind}, {state}"])
                 rows[row] |= {"MB up a round": fmean(found["bytes up"]) / 1e6} if "bytes up" in found else {}
     costs = {
-        model: context.measure_once(f"costs of {model}", partial(measure_costs, models[model])) for model in models
+        model: every_seed.measure_once(f"costs of {model}", partial(measure_costs, models[model])) for model in models
     }
     facts = {f"{model}: {fact}": value for model, found in costs.items() for fact, value in found.items()}
     return Outcome(rows, facts, units)
 
 
-def choose_people(users: Mapping[str, Messages], count: int, text_bytes: int, seed: int) -> list[Person]:
-    """Draw users of the table. Raises TextError for too few with enough text."""
+def choose_people(users: Mapping[str, Messages], count: int, text_bytes: int, written_bytes: int) -> list[Person]:
+    """Draw users of the table, always the same. Raises TextError for too few with enough text."""
     table = {user: text for user, text in users.items() if part_of(user) == "table"}
     people = []
-    for user in draw_users(table, count, 2 * text_bytes, seed):
+    for user in draw_users(table, count, text_bytes + written_bytes, 1):
         earlier, _ = text_slice(table[user], text_bytes, 0)
-        people.append((earlier, text_slice(table[user][len(earlier) :], text_bytes, 0)[0]))
+        people.append((earlier, text_slice(table[user][len(earlier) :], written_bytes, 0)[0]))
     return people
 
 
