@@ -24,12 +24,12 @@ from tests.support.ports import reserved_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # How a command line begins, or what it holds, that can't run here: why.
 LEFT_OUT = {
     "phonograd config": "prints a file: tests/test_configuration.py",
-    "--config": "reads a file: tests/test_configuration.py",
+    **dict.fromkeys(("--config server.toml", "--config study.toml"), "reads a file: tests/test_configuration.py"),
     "phonograd corpus fetch": "fetches from the package index; the same texts are made here",
     "phonograd devices": "needs a phone: tests/android_harness",
     "phonograd phone-": "needs a phone: tests/android_harness",
@@ -51,6 +51,7 @@ LEFT_OUT = {
 }
 SMALLER = (
     (r"--preset (popov-2x650|keyboard-5mb|keyboard-10mb)", "--preset tiny"),
+    (r"--config recipe.toml", "--config recipe.toml --set training.minibatch=2"),
     (r"--size 30000", f"--size {len(WORDS) + 2}"),
     (r"shape.hidden=300", "shape.hidden=8"),
     (r"--max-steps 20", "--max-steps 2 --set training.minibatch=2 --set training.bptt=5"),
@@ -76,10 +77,15 @@ SMALLER = (
 WRITTEN = ("--out", "--page", "--update", "--state", "--html")  # options whose value a command makes
 
 
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text("utf-8").replace("\\\n", "")
+    return [block for its, block in BLOCK.findall(text) if its == language]
+
+
 def command_lines(page: str) -> list[str]:
     """The lines of blocks that begin with a command; of blocks with prompts, those behind one."""
     lines = []
-    for block in BLOCK.findall((ROOT / page).read_text("utf-8").replace("\\\n", "")):
+    for block in blocks(page, ""):
         prompted = block.startswith("$ ")
         found = [line.removeprefix("$ ") for line in block.splitlines() if not prompted or line.startswith("$ ")]
         if prompted or left_out(found[0]) or found[0].startswith("phonograd "):
@@ -131,6 +137,7 @@ GIVEN: dict[str, Callable[[Path], None]] = {
         for name in ("general", "general-test", "mixed", "thai")
     },
     "thai.lexicon": lambda path: path.write_text("ไทย\t3\n") and None,
+    "recipe.toml": lambda path: path.write_text(blocks("docs/base-models.md", "toml")[0]) and None,
     "corpus": lambda path: None,
 }
 
