@@ -13,6 +13,7 @@ from phonograd.export.state_dict import StateDict
 _OF_A_LIST = re.compile(r"(rnn|lstm|gru)s?\.(\d+)\.((?:weight|bias)_(?:ih|hh))_l0\Z")
 _CELL = re.compile(r".*\.(?:weight|bias)_(?:ih|hh)\Z")
 _WEIGHTS = re.compile(r"((?:rnn|lstm|gru|cifg)\.)weight_(ih|hh)(_l\d+)\Z")
+_PROJECTION = re.compile(r"((?:rnn|lstm)\.)weight_hr_l(\d+)\Z")  # of nn.LSTM with proj_size
 _DIRECTIONS = re.compile(r"(?:(.*\.)?parametrizations\.(.+)\.original1|(.+)_v)\Z")  # of weight_norm, in either form
 _RAW = re.compile(r"(.*weight\w*)_raw\Z")  # of WeightDrop in AWD-LSTM
 _PACKED = re.compile(r".*\._(?:packed_params|all_weight_values)\b")
@@ -61,7 +62,13 @@ def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
     if "projection.bias" in state.specs:
         state = _without_projection_bias(state)
         remarks.append("the projection's bias is part of the decoder's, to which the decoder maps it")
-    return state, remarks
+    folded = _without_proj_size(state)
+    if folded is not state:
+        remarks.append(
+            "its LSTM's proj_size is multiplied into the weights that read it: they compute the same, and are more "
+            "numbers to train and send; `phonograd inspect` counts them"
+        )
+    return folded, remarks
 
 
 def _without_weight_norm(state: StateDict) -> tuple[StateDict, list[str]]:
@@ -104,6 +111,35 @@ def _without_projection_bias(state: StateDict) -> StateDict:
     if "decoder.bias" in state.specs:
         sums += state.read("decoder.bias")
     return _with(state, {"decoder.bias": sums.astype(np.float32)}, "projection.bias")
+
+
+def _without_proj_size(state: StateDict) -> StateDict:
+    """R (P m) = (R P) m, for all that reads a layer's output P m: float64 products, rounded once."""
+    projections = sorted((int(match[2]), match) for match in map(_PROJECTION.match, state.specs) if match)
+    made: dict[str, Array] = {}
+    for layer, match in projections:
+        readers = [f"{match[1]}weight_hh_l{layer}"]
+        if layer < projections[-1][0]:
+            readers.append(f"{match[1]}weight_ih_l{layer + 1}")
+        elif "projection.weight" in state.specs:
+            readers.append("projection.weight")
+        elif _is_tied(state):
+            made["projection.weight"] = state.read(match[0])
+        else:
+            readers.append("decoder.weight")
+        P = state.read(match[0]).astype(np.float64)
+        for name in readers:
+            if name not in state.specs or state.specs[name].shape[1:] != P.shape[:1]:
+                return state  # the shapes are refused later
+            made[name] = (state.read(name) @ P).astype(np.float32)
+    return _with(state, made, *(match[0] for _, match in projections)) if made else state
+
+
+def _is_tied(state: StateDict) -> bool:
+    if "decoder.weight" not in state.specs:
+        return True
+    table = next((name for name in ("encoder.weight", "embedding.weight") if name in state.specs), "decoder.weight")
+    return np.array_equal(state.read("decoder.weight"), state.read(table))
 
 
 def _with(state: StateDict, made: Mapping[str, Array], *dropped: str) -> StateDict:

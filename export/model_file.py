@@ -6,7 +6,7 @@ The names are those of PyTorch's word_language_model example (`encoder.weight`, 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -167,8 +167,8 @@ def _refuse_unknown_kinds(state: StateDict, spelling: Spelling) -> None:
             )
         if "weight_hr_l" in name and spelling.recurrent != "cifg":
             raise WeightsError(
-                f"{state.source}: an LSTM without proj_size expected, found {name} {list(state.specs[name].shape)}; "
-                "train one without; a tied model may have projection.weight [E, H] behind its last layer"
+                f"{state.source}: an LSTM whose weights read its proj_size expected, found {name} "
+                f"{list(state.specs[name].shape)} beside others; found in all: {state.listing()}"
             )
 
 
@@ -233,6 +233,7 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
             places = {place: place.rpartition(".") for place in (name.rpartition(".")[0] for name in others)}
             parts = [f"{place}={part}" for place, (above, _, part) in places.items() if above and part in MODULES]
             advice = f"export it without what scores don't need, by `ignore`, or {advice}"
+            parts += _likely_renames([specs[name] for name in specs if name not in weights], others, weights)
             if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
                 advice = f"export it with `renames` {parts[0]}, where a part of the model is"
             advice = f"not understood: {unread}; {advice}"
@@ -241,6 +242,13 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     if spelling.canonical:
         return {spec.name: tensors[spec.name] for spec in config.plain.tensor_specs()}
     return to_canonical(tensors, config, state.source)
+
+
+def _likely_renames(missing: Sequence[TensorSpec], unread: Iterable[str], found: Mapping[str, TensorSpec]) -> list[str]:
+    """Renames, OLD=NEW, of modules that are not read, whose tensors have the shapes of those that are missing."""
+    pairs = ((other, spec) for spec in missing for other in unread if found[other].shape == spec.shape)
+    modules = ((other.rpartition("."), spec.name.rpartition(".")) for other, spec in pairs)
+    return [f"{old}={new}" for (old, _, tensor), (new, _, wanted) in modules if old and tensor == wanted]
 
 
 def _advice(state: StateDict, config: LanguageModelConfig) -> str:

@@ -33,8 +33,10 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 
 UPDATES = RoundSettings().updates
 BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a masked round send before their update
+CONFLICT = 409  # the status of a second update in the name of one phone
 ROUND_OVER = 410  # the status of what is sent for a masked round that failed, or has ended
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
+SHARED = f"; phones without `phone` share the name {UNNAMED}: give each its own"
 
 
 def connect(
@@ -64,7 +66,7 @@ def upload(
     ServerRefusedError, ServerUnreachableError.
     """
     update_metadata(Path(update))  # an invalid file is refused before the server is asked anything
-    return server_client.upload_update(server, Path(update), _name(server, phone), progress)
+    return _upload(server, Path(update), _name(server, phone), progress)
 
 
 def download(server: Server, out: StrPath, sha256: str | None = None, phone: str | None = None) -> DownloadedModel:
@@ -118,7 +120,7 @@ class JoinedRound:
     def send(self, update: StrPath, progress: Callable[[int, int], None] | None = None) -> UploadReceipt:
         """Upload it. Raises what `upload` raises, with the command that sends it later; the update stays."""
         try:
-            return server_client.upload_update(self.server, Path(update), self.phone, progress)
+            return _upload(self.server, Path(update), self.phone, progress)
         except PhonogradError as error:
             error.args = (f"{error}; the update is kept, send it with: {self._later(update)}",)
             raise
@@ -216,7 +218,8 @@ def join_round(
     opened.require_steps(steps)
     refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:
-        raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
+        shared = SHARED if phone == UNNAMED else ""
+        raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}{shared}")
     base = fetch_base_model(server, folder, opened, path_of(cache) or cache_folder() / "models", phone)
     return JoinedRound(server, phone, opened, base.path)
 
@@ -224,6 +227,17 @@ def join_round(
 def _server_folder(kind: str, server: Server) -> Path:
     """The folder of what phones keep of a server. A server's address has many forms, and one folder."""
     return user_state_folder() / kind / quote(str(httpx.URL(str(server))).rstrip("/"), safe="")
+
+
+def _upload(
+    server: Server, update: Path, phone: str | None, progress: Callable[[int, int], None] | None
+) -> UploadReceipt:
+    try:
+        return server_client.upload_update(server, update, phone, progress)
+    except ServerRefusedError as error:
+        if error.status == CONFLICT and phone == UNNAMED:
+            error.args = (f"{error}{SHARED}",)
+        raise
 
 
 def _name(server: Server, phone: str | None) -> str | None:

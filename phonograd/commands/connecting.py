@@ -1,6 +1,7 @@
 """Options of every command that talks to a server or works on its storage; who is asking."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,15 @@ import click
 from msgspec.structs import asdict
 
 from phonograd.api.rounds import connect
-from phonograd.commands.options import Command, Decorator, Options, apply_decorators, opt, refuse, taking
+from phonograd.commands.options import Command, Decorator, FiniteRange, Options, opt, refuse, taking
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.config.connection import Reach
 from phonograd.config.values import Config
 from phonograd.console import Console
+from phonograd.device_runtime.base.settings import fields_of
+from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import Connection, Waiting
+from phonograd.device_runtime.client.waiting import wait_for_server
 from phonograd.server_agg.settings.storage import ServerStorage
 
 PIECE_SIZE = opt(
@@ -36,13 +40,20 @@ MODEL_CACHE = "PHONOGRAD_MODEL_CACHE"
 def connection_options(
     required: bool, owner: bool = False, uploads: bool = False, downloads: bool = False
 ) -> Decorator:
-    """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
+    """Add --server, --token, --ca-cert, --token-over-http and --wait; the command receives `connection`, a Connection.
 
     uploads: add --piece-size, too; downloads: add --models-from, for a command that fetches one.
 
     Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
     started the server on this machine, if that is the same user.
     """
+    return taking("connection", *_connecting(required, owner, uploads, downloads))
+
+
+def _connecting(
+    required: bool, owner: bool, uploads: bool, downloads: bool
+) -> tuple[Callable[[dict[str, Any]], Connection | None], Decorator, Decorator]:
+    """What makes the connection of a command's options, and those options."""
     asked = Options(
         connect,
         server=opt("For example http://127.0.0.1:8080", required=required),
@@ -52,14 +63,23 @@ def connection_options(
         **({"piece_size": PIECE_SIZE} if uploads else {}),
         **({"models_from": MODELS_FROM} if downloads else {}),
     )
+    field = fields_of(Reach)["wait_seconds"]
+    seconds = click.option("--wait", type=FiniteRange(0), default=field.default, help=field.about)
 
     def connection(options: dict[str, Any]) -> Connection | None:
         if options["server"] is None:
-            refuse("expected with --server", "token", "ca_cert", "token_over_http", "piece_size", "models_from")
-        given = asked.values(options)
-        return None if given["server"] is None else connect(**given | {"token": given["token"] or None}, owner=owner)
+            refuse("expected with --server", "token", "ca_cert", "token_over_http", "piece_size", "models_from", "wait")
+        given, wait = asked.values(options), options.pop("wait")
+        return None if given["server"] is None else _connect(given, wait, owner, options["quiet"])
 
-    return taking("connection", connection, asked)
+    return connection, asked, seconds
+
+
+def _connect(given: dict[str, Any], wait: float, owner: bool, quiet: bool) -> Connection:
+    connection, console = connect(**given | {"token": given["token"] or None}), Console(as_json=False, quiet=quiet)
+    waiting = f"{connection} refuses connections; waiting up to {wait:g} s, as it may be starting"
+    wait_for_server(connection, wait, lambda: console.say(waiting))
+    return with_owner_token(connection) if owner else connection
 
 
 def token_option(command: Command) -> Command:
@@ -67,14 +87,14 @@ def token_option(command: Command) -> Command:
     return click.option("--token", **_TOKEN)(command)
 
 
-def connection_from(config: Config, token: str | None, owner: bool = False) -> Connection | None:
+def connection_from(console: Console, config: Config, token: str | None, owner: bool = False) -> Connection | None:
     """The connection of a command's configuration; None without a server. owner: as in `connection_options`."""
     reach = config.take(Reach)
     if reach.server is None:
         refuse("expected with --server", "token")
         return None
-    given = {name: value for name, value in asdict(reach).items() if name != "model_cache"}
-    return connect(**given, token=token or None, owner=owner)
+    given = {name: value for name, value in asdict(reach).items() if name not in ("model_cache", "wait_seconds")}
+    return _connect({**given, "token": token}, reach.wait_seconds, owner, console.quiet)
 
 
 def model_cache_from(config: Config) -> Path | None:
@@ -94,19 +114,17 @@ def place_options(store: bool = False, downloads: bool = False) -> Decorator:
     ledger = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")
     meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
     files = (click.option("--store", help=meaning),) if store else ()
-    connection = connection_options(required=False, owner=True, downloads=downloads)
-    place = taking("place", _place, folder, ledger)
-    return lambda command: apply_decorators(command, connection, place, *files)
+    make, *connection = _connecting(False, True, False, downloads)
 
+    def place(options: dict[str, Any]) -> Connection | ServerStorage:
+        state, ledger, store = (options.pop(name, None) for name in ("state", "ledger", "store"))
+        if sum(place is not None for place in (state, ledger, options["server"])) != 1:
+            raise click.UsageError("give one of --state DIR, --ledger URL, or --server URL and --token")
+        if options["server"] is not None and store is not None:
+            raise click.UsageError("--store: expected with --state or --ledger; a server knows its own")
+        return make(options) or ServerStorage(state or ledger, store)
 
-def _place(options: dict[str, Any]) -> Connection | ServerStorage:
-    state, ledger, connection = (options.pop(name) for name in ("state", "ledger", "connection"))
-    if sum(place is not None for place in (state, ledger, connection)) != 1:
-        raise click.UsageError("give one of --state DIR, --ledger URL, or --server URL and --token")
-    store = options.pop("store", None)
-    if connection is not None and store is not None:
-        raise click.UsageError("--store: expected with --state or --ledger; a server knows its own")
-    return connection or ServerStorage(state or ledger, store)
+    return taking("place", place, *connection, folder, ledger, *files)
 
 
 def closing_notice(console: Console) -> Waiting:

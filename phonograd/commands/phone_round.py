@@ -58,10 +58,11 @@ def phone_round(console: Console, config: Config, token: str | None) -> None:
 
     command = config.take(PhoneRounding)
     settings = _settings_from(config, read_certificates(command.certificate_file) if command.certificate_file else None)
-    if (connection := connection_from(config, token, owner=True)) is None:
-        raise click.UsageError("Missing option '--server'.")
-    aggregation = ServerAccess(connection, read_tokens(command.token_file) if command.token_file else None)
+    tokens = read_tokens(command.token_file) if command.token_file else None
     folder = open_artifacts(command.artifacts)
+    if (connection := connection_from(console, config, token, owner=True)) is None:
+        raise click.UsageError("Missing option '--server'.")
+    aggregation = ServerAccess(connection, tokens)
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, command.serials)
     at_work = {phone.serial for phone in ready}

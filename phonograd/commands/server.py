@@ -105,8 +105,16 @@ def _errors_logged() -> Iterator[None]:
         raise click.exceptions.Exit(getattr(error, "exit_code", 1)) from error
 
 
+def _checked_update(_context: click.Context, _parameter: click.Parameter, path: Path) -> Path:
+    """The callback of an update to send: an invalid one is refused before the server is asked, or waited for."""
+    from phonograd.device_runtime.client.resumable_upload import update_metadata
+
+    update_metadata(path)
+    return path
+
+
 @click.command()
-@click.argument("update_file", type=INPUT)
+@click.argument("update_file", type=INPUT, callback=_checked_update)
 @connection_options(required=True, uploads=True)
 @click.option(
     "--phone", help="The phone's name; each phone sends one update per round.  [default: the token's, else phone]"

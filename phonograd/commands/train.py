@@ -17,6 +17,7 @@ from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.native import build_on_first_use, chosen_precision
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
+from phonograd.config.connection import SERVER
 from phonograd.config.train import TRAIN, Masked, Training
 from phonograd.config.values import Config
 from phonograd.console import Console, Rows, figures, output_options
@@ -42,9 +43,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
     same bits; SIGTERM and SIGINT stop it after the current step and a save, with exit codes 143 and 130.
     """
-    connection, masking = connection_from(config, token), config.take(Masked)
-    given = config.take(Training)
-    _refuse_ignored(config, connection)
+    given, masking = config.take(Training), config.take(Masked)
+    _refuse_ignored(config)
     for path in filter(None, (given.out, given.update)):
         require_writable(path)  # before a round is joined
     settings = config.take(
@@ -55,10 +55,12 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     )
     folder = open_artifacts(given.artifacts)
     joined, update = None, given.update
-    if connection is not None:
+    if (connection := connection_from(console, config, token)) is not None:
         joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
         update = given.update or joined.update_path()
         settings = replace(settings, **_of_round(joined))
+    elif given.out is None and update is None:
+        console.say("nothing of this training is kept: --out FILE keeps the trained weights, --update FILE the update")
     build_on_first_use(console)
     precision = chosen_precision(console, given.precision, settings.options.threads)
     settings = replace(settings, options=config.take(BackendOptions, precision=precision))
@@ -95,10 +97,11 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     _show(console, document)
 
 
-def _refuse_ignored(config: Config, connection: Connection | None) -> None:
-    if connection is None and config.get("update") is None and config.on_command_line("codec"):
+def _refuse_ignored(config: Config) -> None:
+    alone = config.get(SERVER) is None
+    if alone and config.get("update") is None and config.on_command_line("codec"):
         raise UsageError("--codec: expected with --update or --server, which make an update")
-    if connection is not None and (config.get("weights") or config.on_command_line("round")):
+    if not alone and (config.get("weights") or config.on_command_line("round")):
         raise UsageError("--server says which --weights and --round; leave them out")
 
 

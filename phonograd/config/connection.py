@@ -7,10 +7,12 @@ from msgspec import Meta
 
 from phonograd.config.layout import GIVEN, table
 from phonograd.device_runtime.base.documents import about
-from phonograd.device_runtime.base.settings import Settings
+from phonograd.device_runtime.base.settings import NotNegative, Settings
 from phonograd.device_runtime.client.connection import MIN_PIECE_BYTES
+from phonograd.device_runtime.client.waiting import WAIT_SECONDS
 
 SERVER = "server"
+WAIT = "connection.wait_seconds"
 
 
 class Reach(Settings, frozen=True):
@@ -29,6 +31,9 @@ class Reach(Settings, frozen=True):
         Meta(ge=MIN_PIECE_BYTES),
         about("Bytes of an update to send at once.  [default: all; after a refusal (413), ever smaller pieces]"),
     ] = None
+    wait_seconds: Annotated[
+        NotNegative, about("Seconds to wait for a server on this machine that refuses connections: it may be starting.")
+    ] = WAIT_SECONDS
     model_cache: Annotated[
         Path | None,
         about(
@@ -42,6 +47,6 @@ SERVER_TABLE = table("", Reach, SERVER)
 CONNECTION_TABLE = table(
     "connection",
     Reach,
-    *("ca_cert", "token_over_http", "models_from", "piece_size", "model_cache"),
+    *("ca_cert", "token_over_http", "models_from", "piece_size", "wait_seconds", "model_cache"),
     chosen_by=(SERVER, (GIVEN,)),
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
-from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE
+from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE, WAIT
 from phonograd.config.layout import Layout, table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
@@ -53,6 +53,7 @@ PHONE_ROUND = Layout(
     flags={
         "artifacts": "ARTIFACTS",
         SERVER: "",
+        WAIT: "--wait",
         "connection.token_file": "",
         "phones.serials": "--serial",
         "phones.names": "--name",

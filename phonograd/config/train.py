@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from phonograd.api.training import ResumableState, TrainSettings
-from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE
+from phonograd.config.connection import CONNECTION_TABLE, SERVER, SERVER_TABLE, WAIT
 from phonograd.config.layout import GIVEN, Layout, table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.settings import Settings
@@ -74,12 +74,12 @@ TRAIN = Layout(
         "out": "",
         "update": "",
         "state": "",
-        "training.restart": "",
         "weights": "",
         "phone": "",
         "seed": "",
         "codec": "",
         "round": "",
         SERVER: "",
+        WAIT: "--wait",
     },
 )

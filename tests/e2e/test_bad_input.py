@@ -84,8 +84,8 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
         ("update show {cut}", 7, ["{cut}", "truncated"]),
         ("update decode {update} --base {other} --out {new}", 7, ["{update}", "made from model", "expected"]),
         ("upload {base} --server http://127.0.0.1:9", 7, ["not an update"]),
-        ("upload {update} --server http://127.0.0.1:9", 9, ["http://127.0.0.1:9", "phonograd serve"]),
-        ("report --server http://127.0.0.1:9", 9, ["cannot be reached"]),
+        ("upload {update} --server http://127.0.0.1:9 --wait 0", 9, ["http://127.0.0.1:9", "phonograd serve"]),
+        ("report --server http://127.0.0.1:9 --wait 0", 9, ["cannot be reached"]),
         (
             "train {art} --user {user} --out {file}/new",
             11,

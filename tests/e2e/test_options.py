@@ -16,7 +16,7 @@ from tests.support.serving import settings_of
     ("line", "option"),
     [
         ("train {art} --user {user} --codec rot-q1", "--codec"),
-        ("train {art} --user {user} --restart", "--restart"),
+        ("train {art} --user {user} --set training.restart=true", "training.restart"),
         ("train {art} --user {user} --set training.save_every=3", "training.save_every"),
         ("train {art} --user {user} --set training.user_share=0.3", "training.user_share"),
         ("report --state {new} --csv --json", "--json"),

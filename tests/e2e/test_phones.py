@@ -59,7 +59,7 @@ def test_what_is_refused(phono: Run, workplace: Workplace, tmp_path: Path, monke
         (("tokens", "list", "--state", state, "--server", "http://127.0.0.1:9"), 2, "give one of --state DIR"),
         (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "or allow it with --token-over-http"),
         (("tokens", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
-        (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
+        (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token, "--wait", "0"), 9, "cannot be reached"),
         (("serve", "--artifacts", tmp_path, "--state", "s", "--tls-key", "key"), 2, "expected --tls-cert beside it"),
         (
             ("serve", "--artifacts", workplace.artifacts, "--state", state, "--tls-cert", tmp_path / "none.pem"),

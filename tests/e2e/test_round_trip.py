@@ -151,6 +151,25 @@ def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
         assert phono(*command.split()[1:], "--json").document["accepted"] == 1
 
 
+def test_a_second_phone_without_a_name_is_refused(phono: Run, workplace: Workplace, desk: Path) -> None:
+    with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
+        train = ("train", workplace.artifacts, "--user", workplace.user)
+        assert phono(*train, "--server", url, "--update", desk / "kept").code == 0
+        assert phono(*train, "--out", desk / "other", "--update", desk / "second").err == ""
+        for line in ((*train, "--server", url), ("upload", desk / "second", "--server", url)):
+            outcome = phono(*line)
+            assert (outcome.code, outcome.err.rpartition("; ")[2]) == (
+                8,
+                "phones without --phone share the name phone: give each its own\n",
+            )
+        assert phono(*train, "--server", url, "--phone", "bob").code == 0
+
+
+def test_training_that_nothing_keeps_says_so(phono: Run, workplace: Workplace, desk: Path) -> None:
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user)
+    assert (outcome.code, outcome.err.partition(":")[0]) == (0, "nothing of this training is kept")
+
+
 def test_where_no_update_can_be_kept_its_option_is_named(phono: Run, workplace: Workplace, desk: Path) -> None:
     (desk / "phonograd-updates").write_text("in the way")
     with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
@@ -169,7 +188,7 @@ def test_what_the_server_says_is_not_given(phono: Run, workplace: Workplace) -> 
         for options in (("--weights", "w"), ("--round", "2")):
             outcome = phono(*train, "--server", f"http://127.0.0.1:{nobody}", *options)
             assert (outcome.code, "--server says which --weights and --round" in outcome.err) == (2, True)
-        assert phono(*train, "--server", f"http://127.0.0.1:{nobody}").code == 9
+        assert phono(*train, "--server", f"http://127.0.0.1:{nobody}", "--wait", "0").code == 9
 
 
 def test_torch_weights_train_as_the_model_that_export_makes_of_them(

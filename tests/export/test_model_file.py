@@ -70,6 +70,8 @@ def test_a_projection_is_found_by_the_sizes(tmp_path: Path) -> None:
     config = LanguageModelConfig("lstm", 11, 5, 4, 1, tied=True, output_bias=False)
     state = LanguageModel(config, seed=2).state_dict()
     assert load_model(save(tmp_path / "my.pt", state)).config == config
+    state["proj.weight"] = state.pop("projection.weight")
+    assert "export it with `renames` proj=projection" in refusal(save(tmp_path / "other.pt", state))
 
 
 @pytest.mark.parametrize("layout", ["torch", "weights.safetensors"])
@@ -201,7 +203,10 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({"decoder.bias": zeros(11).to_sparse()}, ["dense values", "found torch.sparse.FloatTensor[11]"]),
         ({f"rnn.{n}": t for n, t in PLAIN_RNN.items()}, ["rnn.weight_hh_l0 with 16 rows", "[4, 4], a plain RNN's"]),
         ({f"rnn.{n}": t for n, t in TWO_WAYS.items()}, ["one direction expected", "bidirectional=False"]),
-        ({f"rnn.{n}": t for n, t in PROJECTED.items()}, ["without proj_size expected, found rnn.weight_hr_l0 [4, 8]"]),
+        (
+            {f"rnn.{n}": t for n, t in PROJECTED.items()} | {"rnn.weight_hh_l0": zeros(32, 8)},
+            ["whose weights read its proj_size expected, found rnn.weight_hr_l0 [4, 8]"],
+        ),
         ({"rnn.bias_ih_l1": None}, ["rnn.bias_ih_l1", "more than these can't be exported"]),
         ({"layers.0.self_attn.q_proj.weight": zeros(4, 4)}, ["transformers are not supported: LSTM and GRU are"]),
         ({"cells.0.weight_ih": zeros(16, 4)}, ["nn.LSTM or nn.GRU expected, found cells.0.weight_ih, of a stack"]),
@@ -297,3 +302,28 @@ def test_layouts_that_compute_the_same_are_read_and_told(tmp_path: Path, kind: s
         "new weight_norm": "projection.weight is computed from weight_norm's projection.parametrizations.weight.",
     }
     assert told[kind] in " ".join(found.remarks)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    ("size", "behind", "tied", "hidden_weights"),
+    [(3, True, True, "projection.weight"), (5, False, True, "projection.weight"), (3, False, False, "decoder.weight")],
+)
+def test_an_lstm_with_proj_size_computes_the_same_without(
+    tmp_path: Path, size: int, behind: bool, tied: bool, hidden_weights: str
+) -> None:
+    torch.manual_seed(3)
+    encoder, lstm = nn.Embedding(11, 5), nn.LSTM(5, 8, 2, proj_size=size)
+    projection = nn.Linear(size, 5) if behind else nn.Identity()
+    decoder = nn.Linear(5 if behind or tied else size, 11)
+    if tied:
+        decoder.weight = encoder.weight
+    mine = nn.ModuleDict({"encoder": encoder, "lstm": lstm, "projection": projection, "decoder": decoder})
+    found = load_model(save(tmp_path / "my.pt", mine.state_dict()))
+    assert found.config == LanguageModelConfig("lstm", 11, 5, 8, 2, tied)
+    assert found.weights[hidden_weights].shape[1] == 8
+    assert "its LSTM's proj_size is multiplied into" in " ".join(found.remarks)
+    ours, tokens = LanguageModel(found.config), torch.randint(0, 11, (6, 3))
+    ours.load(found.weights)
+    expected = decoder(projection(lstm(encoder(tokens))[0]))
+    torch.testing.assert_close(ours(tokens, ours.zero_state(3))[0], expected)
