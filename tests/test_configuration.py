@@ -10,6 +10,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from phonograd.cli import COMMANDS, phonograd
+from phonograd.commands.grouped import GroupedCommand
 from phonograd.config.files import FILES
 from phonograd.config.layout import MODULE_CLASS, Layout, mark_unused, table
 from phonograd.config.printed import print_file
@@ -199,12 +200,25 @@ def options_of(command: click.Command) -> list[str]:
     return [str(one.name) for one in command.params if isinstance(one, click.Option) and one.name not in shared]
 
 
-def test_commands_have_few_options() -> None:
+def test_helps_have_groups() -> None:
+    for name in ("train", "export", "phone-bench", "phone-round"):
+        command = phonograd.get_command(click.Context(phonograd), name)
+        assert isinstance(command, GroupedCommand)
+        text = command.get_help(click.Context(command))
+        assert text.index("\nSettings:\n  --config") < text.index("\nOther options:\n") < text.index("  --json")
+        assert "ARTIFACTS" not in text.partition("Other options")[2]
+    text = phonograd.get_help(click.Context(phonograd))
+    assert text.index("\nTrain and time:\n  train ") < text.index("\nRounds, and what they cost:\n  serve ")
+
+
+def test_commands_have_few_options_and_tell_their_arguments() -> None:
     context, counts = click.Context(phonograd), {}
 
     def count(name: str, command: click.Command) -> None:
         counts[name] = len(options_of(command))
         assert not any(isinstance(one.type, click.types.FuncParamType) for one in command.params), name
+        arguments = [one.make_metavar(context) for one in command.params if isinstance(one, click.Argument)]
+        assert all(one.strip("[].") in str(command.help) for one in arguments), f"{name}: its help tells {arguments}"
         for inner in command.list_commands(context) if isinstance(command, click.Group) else ():
             found = command.get_command(context, inner)
             assert found is not None

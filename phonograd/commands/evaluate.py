@@ -50,7 +50,7 @@ def evaluate(
     ] = None,
     threads: Annotated[int, opt("CPU threads.", THREADS)] = BackendOptions().threads,
 ) -> None:
-    """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
+    """Measure perplexity, top-1 accuracy and keystroke savings of the model in ARTIFACTS, or of --weights, on texts.
 
     With --server and an administrator's token, the result is also reported to the server, for the model with these
     weights.

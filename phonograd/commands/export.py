@@ -13,6 +13,7 @@ from phonograd.api.exporting import export_artifacts
 from phonograd.api.exporting import inspect as inspect_artifacts
 from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_text
+from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import arg, opt, own_options
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
@@ -30,8 +31,15 @@ from phonograd.export.inspection import how_to_get_onnx
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.vocabulary_import import load_vocabulary
 
+GROUPS = {
+    "Your own model": ("--model", "--rename", "--check"),
+    "A declared shape": ("--preset", "--weights", "--seed"),
+    "Results": ("--vocab", "--predict", "--distill", "--out", "--overwrite"),
+    "Settings": ("--config", "--set"),
+}
 
-@click.command()
+
+@click.command(cls=GroupedCommand, groups=GROUPS)
 @config_options(EXPORT, out=OUT_FOLDER)
 @output_options
 def export(console: Console, config: Config) -> None:
@@ -98,7 +106,7 @@ def inspect(
     artifacts: Annotated[Path, arg()],
     plan: Annotated[bool, "Show the native engine's plan instead: its steps in order, and its memory."] = False,
 ) -> None:
-    """Show an artifacts folder's contents, after checking every hash."""
+    """Show what is in ARTIFACTS, a folder that `phonograd export` wrote, after checking every hash."""
     folder = open_artifacts(artifacts)
     if plan:
         text = _plan(console, folder)

@@ -45,7 +45,7 @@ def new(console: Console, file: Annotated[Path, NEW]) -> None:
 @own_options
 @output_options
 def show(console: Console, file: Annotated[Path, arg()]) -> None:
-    """Show the public key of a key file."""
+    """Show the public key of the key in FILE."""
     build_on_first_use(console)
     _show(console, library.public_identity(file))
 

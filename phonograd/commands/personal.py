@@ -45,7 +45,7 @@ def learn(
     texts: Annotated[tuple[Path, ...], opt("A text of the user's to learn; may be repeated.", name="--text")],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn a user's texts into FILE, which is made if it is missing, beside the model that suggests."""
+    """Learn a user's texts into FILE, which is made if it is missing, beside the model in ARTIFACTS, which suggests."""
     messages = [("", message.decode("utf-8", "replace") + "\n") for path in texts for message in read_messages(path)]
     _learn(console, artifacts, file, weights, messages)
 
@@ -60,7 +60,7 @@ def import_(
     dictionary: Annotated[Path, arg()],
     weights: Annotated[Path | None, PREDICTION_WEIGHTS] = None,
 ) -> None:
-    """Learn the words of another keyboard's DICTIONARY into FILE, which is made if it is missing.
+    """Learn the words of another keyboard's DICTIONARY into FILE, made if it is missing, beside the model in ARTIFACTS.
 
     It is Gboard's dictionary.txt, or the zip that Gboard exports, or what `adb shell content query --uri
     content://user_dictionary/words` prints of Android's user dictionary.
@@ -124,7 +124,7 @@ def veto(console: Console, file: Annotated[Path, arg()], word: Annotated[str, ar
 @own_options
 @output_options
 def allow(console: Console, file: Annotated[Path, arg()], word: Annotated[str, arg()]) -> None:
-    """Take a veto of WORD back. It is learned again when it is written again."""
+    """Take a veto of WORD in FILE back. It is learned again when it is written again."""
     with _open_words(console, file) as words:
         if not words.allow(word):
             raise UsageError(f"{file}: has no veto of {word!r}; `phonograd personal list` shows those that it has")

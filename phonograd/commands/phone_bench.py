@@ -14,6 +14,7 @@ from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.configured import config_options
+from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import building
 from phonograd.commands.paths import OUTPUT
 from phonograd.config.phone_bench import PHONE_BENCH, PhoneBenching
@@ -31,7 +32,15 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
         context.exit()
 
 
-@click.command("phone-bench")
+GROUPS = {
+    "Training": ("--epochs", "--sweep", "--user", "--output-sample"),
+    "Phones": ("--serial", "--keep"),
+    "Results": ("--out", "--html", "--trace", "--compare", "--max-slowdown"),
+    "Settings": ("--config", "--set"),
+}
+
+
+@click.command("phone-bench", cls=GroupedCommand, groups=GROUPS)
 @config_options(PHONE_BENCH, out=OUTPUT, html=OUTPUT, trace=OUTPUT)
 @click.option(
     "--schema",
@@ -43,7 +52,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 )
 @output_options
 def phone_bench(console: Console, config: Config) -> None:
-    """Time training epochs on all connected phones that are ready, in parallel.
+    """Time training epochs of the model in ARTIFACTS on all connected phones that are ready, in parallel.
 
     Each phone gets missing files, trains some epochs to warm up and --epochs more from the same weights, and is
     restored to its earlier state. A failure on one phone does not affect the others and is reported at the end; the

@@ -13,6 +13,7 @@ from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport
 from phonograd.android_harness.rounds.settings import MaskingSettings, PhoneTraining, RoundSettings
 from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
+from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import building
 from phonograd.commands.paths import OUT_FOLDER
 from phonograd.commands.phone_round_tables import WORK, tables_of
@@ -31,12 +32,22 @@ class RoundShortError(PhonogradError):
         self.exit_code = exit_code
 
 
-@click.command("phone-round")
+GROUPS = {
+    "Phones": ("--serial", "--name", "--keep"),
+    "Training": ("--texts", "--codec", "--min-phones"),
+    "Server": ("--server", "--token", "--token-file", "--wait"),
+    "Settings": ("--config", "--set"),
+}
+
+
+@click.command("phone-round", cls=GroupedCommand, groups=GROUPS)
 @config_options(PHONE_ROUND, updates=OUT_FOLDER, model_cache=OUT_FOLDER)
 @token_option
 @output_options
 def phone_round(console: Console, config: Config, token: str | None) -> None:
     """Run a federated round on phones: each trains the server's model on its own text, and its update is uploaded.
+
+    ARTIFACTS is the folder that the server was started with.
 
     Phones that drop out are reported, and the others continue. The exit code is 0 if --min-phones uploaded; 9 if the
     server could not be reached and trained updates wait in the folder `round.updates`; else the first drop-out's code.

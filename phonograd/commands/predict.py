@@ -38,7 +38,9 @@ def predict(
     personal: Annotated[Path | None, PERSONAL] = None,
     threads: Annotated[int, opt(kind=THREADS)] = BackendOptions().threads,
 ) -> None:
-    """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
+    """Show the most probable next words after each TEXT, by a keyboard's predictor with the model in ARTIFACTS.
+
+    "" is the start of a text.
 
     A TEXT is whole words; line feeds separate messages. Probabilities are among all words, whatever the prefix.
     """

@@ -127,8 +127,9 @@ def ftrl(
 def empirical(console: Console, config: Config) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
-    For each pair of adjacent user sets one round is simulated with each, texts are drawn from either model, and the
-    tails of their likelihood ratios are fitted, one for each direction. Lilliefors' test says whether a fit holds.
+    For each pair of adjacent user sets one round of the model in ARTIFACTS is simulated with each, texts are drawn from
+    either model, and the tails of their likelihood ratios are fitted, one for each direction. Lilliefors' test says
+    whether a fit holds.
     """
     study = config.take(Study)
     simulation = simulation_from(console, config, study)

@@ -27,7 +27,7 @@ Found = TypeVar("Found", bound=Record)
 @config_options(CANARIES, out=OUT_FOLDER)
 @output_options
 def canaries(console: Console, config: Config) -> None:
-    """Plant secrets in users' texts, simulate rounds, and measure what the model knows of them.
+    """Plant secrets in users' texts, simulate rounds, and measure what the model, from ARTIFACTS, knows of them.
 
     A secret is a message, such as "my secret is A B C". Its exposure is log2 of the number of such secrets, minus log2
     of its rank among them by likelihood (Carlini et al. 2019): on average 1.4 bits if the model knows nothing of it.
@@ -73,7 +73,7 @@ def _change_row(kind: ExposureChange) -> dict[str, object]:
 @config_options(MEMBERSHIP, out=OUT_FOLDER)
 @output_options
 def membership(console: Console, config: Config) -> None:
-    """Simulate rounds, and tell from the model who took part.
+    """Simulate rounds of the model in ARTIFACTS, and tell from the result who took part.
 
     A user's score is how much likelier the last model makes its text than the first model. AUC is the chance that it is
     higher for one who took part than for one who did not; 0.5 is guessing. Intervals are 95 %, by bootstrap over users.
@@ -93,7 +93,7 @@ def membership(console: Console, config: Config) -> None:
 @config_options(AUDIT, out=OUT_FOLDER)
 @output_options
 def audit(console: Console, config: Config) -> None:
-    """Bound epsilon from below by one simulated training (Steinke et al. 2023).
+    """Bound epsilon from below by one simulated training of the model in ARTIFACTS (Steinke et al. 2023).
 
     Canaries are users with a message of random words that they repeat; a coin says who of them may take part. Those
     whose message the last model makes much likelier than the first one are guessed to have, the least likely not to. So

@@ -24,7 +24,7 @@ from phonograd.simulation.records import SimulationRecord, deployed_number, rows
 @config_options(SIMULATE, out=OUT_FOLDER, page=OUTPUT)
 @output_options
 def simulate(console: Console, config: Config) -> None:
-    """Simulate federated rounds of virtual phones.
+    """Simulate federated rounds of virtual phones with the model in ARTIFACTS.
 
     In each round some users' phones train on their next text; the server's own aggregation makes the next model. The
     model is evaluated on general text and on texts of users who never train. OUT/simulation.json has all figures.

@@ -79,7 +79,7 @@ def build(
 @own_options
 @output_options
 def check(console: Console, vocabulary: Annotated[Path, arg()], texts: Annotated[tuple[Path, ...], arg()]) -> None:
-    """Show how much of TEXTS a vocabulary knows, and how well it knows which words have capitals.
+    """Show how much of TEXTS a VOCABULARY knows, and how well it knows which words have capitals.
 
     Capitals count in the middle of sentences, of words that it has. Recall is the share of the words with capitals that
     are shown as they are written, precision the share of the words shown with capitals that are written so.

@@ -14,6 +14,7 @@ from phonograd.api.training import train as train_on
 from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
 from phonograd.commands.fitting import warn_of_unknown
+from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import build_on_first_use, chosen_precision
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
@@ -29,14 +30,22 @@ from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
 from phonograd.device_runtime.text.rehearsal import TextShares
 
+GROUPS = {
+    "Text and model": ("--user", "--rehearsal", "--weights"),
+    "Results": ("--out", "--update", "--codec", "--state"),
+    "Phone and round": ("--phone", "--seed", "--sample-seed", "--round"),
+    "Server": ("--server", "--token", "--wait"),
+    "Settings": ("--config", "--set"),
+}
 
-@click.command()
+
+@click.command(cls=GroupedCommand, groups=GROUPS)
 @config_options(TRAIN, out=OUTPUT, update=OUTPUT, state=OUT_FOLDER, model_cache=OUT_FOLDER)
 @token_option
 @click.option("--sample-seed", type=int, help="Seed of the output sample, for repeats and tests; keep it secret.")
 @output_options
 def train(console: Console, config: Config, token: str | None, sample_seed: int | None) -> None:
-    """Train on a user's text, as a phone does.
+    """Train the model in ARTIFACTS, a folder that `phonograd export` wrote, on a user's text, as a phone does.
 
     The seed is derived from model, round and --phone; without --phone it is random, and reported. With --rehearsal,
     random general messages are added until the user's share of the tokens is λ (paper P). With --server, the command
