@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -200,6 +201,51 @@ def test_without_a_server_no_text_is_kept(typed: Typed, workspace: Path) -> None
 
 SECRET = "a1" * 8
 SERVER = {"server": "https://example.org", "phone": "phone-17", "token": f"pgd_{SECRET}_{SECRET * 4}"}
+
+
+def zipped(path: Path, folder: Path, *names: str) -> str:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.write(folder / name, f"artifacts/{name}")
+    return str(path)
+
+
+def test_an_app_enrolls_its_phone(typed: Typed, artifacts: Artifacts, tmp_path: Path) -> None:
+    """The model is unpacked once, and text is kept from here on."""
+    names = [path.name for path in artifacts.folder.iterdir() if path.is_file()]
+    model, none = zipped(tmp_path / "zip", artifacts.folder, *names), zipped(tmp_path / "none", artifacts.folder)
+    who = (SERVER["server"], SERVER["token"])
+    found = typed(
+        field(),
+        ["add", "too early\n"],
+        ["enroll", model, who[0], "phone-17", who[1]],
+        ["add", "hello\n"],
+        ["enroll", none, who[0], "phone-18", who[1]],
+        ["phone"],
+    )
+    assert found[-1][0] == "phone-18"
+    workspace = tmp_path / "no_backup" / "phonograd"
+    assert (workspace / "recent.txt").read_text() == "hello\n"
+    assert {path.name for path in workspace.iterdir()} == {"artifacts", "recent.txt", "round.lock", "server.json"}
+    for name in names:
+        assert (workspace / "artifacts" / name).read_bytes() == (artifacts.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "phone", "why"),
+    [
+        (("weights.safetensors",), "phone-17", "a ZIP of an artifacts folder expected, found no manifest.json in it"),
+        (("manifest.json",), "no/name", "phone: 1 to 64 of"),
+    ],
+)
+def test_a_phone_that_cannot_be_enrolled(
+    typed: Typed, artifacts: Artifacts, tmp_path: Path, names: tuple[str, ...], phone: str, why: str
+) -> None:
+    model = zipped(tmp_path / "zip", artifacts.folder, *names)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        typed(field(), ["enroll", model, SERVER["server"], phone, SERVER["token"]])
+    assert why in refused.value.stderr
+    assert not {"artifacts", "server.json"} & {path.name for path in (tmp_path / "no_backup/phonograd").iterdir()}
 
 
 @pytest.mark.parametrize("said", [SERVER, SERVER | {"token": None}])

@@ -4,6 +4,7 @@ import androidx.annotation.NonNull;
 import androidx.annotation.Nullable;
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -90,6 +91,24 @@ public class RoundClient {
         this.server = server;
         this.codec = codec;
         this.masking = masking;
+    }
+
+    /**
+     * Makes this phone one of a server's: unpacks the exported model unless one is there, and keeps the rest for
+     * {@link ServerConnection#enrolled}. Call it once, or again after a change of server, name or token.
+     *
+     * @param model a ZIP of the folder that {@code phonograd export} wrote, such as an asset of the app; the caller closes it
+     * @throws IllegalArgumentException as {@link ServerConnection} does; nothing is written
+     * @throws IOException if storage refuses, the ZIP is another, or a step is running; come again later
+     */
+    public static void enroll(@NonNull Workspace workspace, @NonNull InputStream model, @NonNull String server,
+            @NonNull String phone, @Nullable String token) throws IOException {
+        Files.createDirectories(workspace.lock.getParentFile().toPath());
+        try (StepLock lock = new StepLock(workspace.lock)) {
+            new ServerConnection(server, phone, token); // refuses what is wrong
+            if (!new File(workspace.artifacts, "manifest.json").isFile()) Enrolment.unpack(model, workspace.artifacts);
+            Enrolment.write(workspace.server, server, phone, token); // last: it says that the phone is enrolled
+        }
     }
 
     /**

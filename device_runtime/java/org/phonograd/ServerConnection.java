@@ -86,6 +86,12 @@ public final class ServerConnection {
         Collections.addAll(origins, modelsFrom);
     }
 
+    /** The server that {@link RoundClient#enroll} was told; null: it was not called yet. IOException: the file is damaged. */
+    @Nullable
+    public static ServerConnection enrolled(@NonNull Workspace workspace) throws IOException {
+        return workspace.server.isFile() ? Enrolment.read(workspace.server) : null;
+    }
+
     private static void require(boolean met, String message) {
         if (!met) throw new IllegalArgumentException(message);
     }

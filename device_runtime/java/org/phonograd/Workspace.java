@@ -7,7 +7,7 @@ import java.io.File;
 /**
  * The files of training: a folder of the app that is excluded from backups. Immutable and thread-safe.
  *
- * <p>The app writes {@link #artifacts}. It also writes {@link #user} and removes {@link #update}, unless {@link RoundClient}
+ * <p>The app writes {@link #artifacts}, or has {@link RoundClient#enroll} do so. It also writes {@link #user} and removes {@link #update}, unless {@link RoundClient}
  * does both.
  */
 public final class Workspace {
@@ -29,6 +29,8 @@ public final class Workspace {
     /** The last model that {@link RoundClient} fetched; until then rounds train the one in {@link #artifacts}. */
     @NonNull public final File model;
 
+    /** Who the phone is, by {@link RoundClient#enroll}; what {@link TextCollector} keeps. */
+    final File server, recent;
     /** RoundClient's own: its place in the round, the lock of a step, and the part of a model that has come. */
     final File round, lock, fetched;
     /** The rounds of dp-ftrl that this phone took part in, as the program keeps them. */
@@ -51,6 +53,8 @@ public final class Workspace {
         update = new File(folder, "update.safetensors");
         state = new File(folder, "state");
         model = new File(folder, "model.safetensors");
+        server = new File(folder, "server.json");
+        recent = new File(folder, "recent.txt");
         round = new File(folder, "round.json");
         lock = new File(folder, "round.lock");
         fetched = new File(folder, "model.fetched");

@@ -8,6 +8,7 @@ import android.util.Log;
 import java.io.IOException;
 import org.phonograd.RoundClient;
 import org.phonograd.RoundJob;
+import org.phonograd.ServerConnection;
 import org.phonograd.TrainingJob;
 import org.phonograd.Workspace;
 
@@ -25,7 +26,8 @@ public final class NetworkRound extends RoundJob {
     static RoundClient client(Context context) {
         Workspace workspace = new Workspace(context);
         try {
-            return new RoundClient(workspace, new RoundFiles(workspace).server(), "rot-q2");
+            ServerConnection server = ServerConnection.enrolled(workspace);
+            return server == null ? null : new RoundClient(workspace, server, "rot-q2");
         } catch (IOException error) {
             Log.w("phonograd", "no rounds: " + error);
             return null;

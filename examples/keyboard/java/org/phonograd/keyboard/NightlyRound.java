@@ -4,6 +4,7 @@ import java.io.IOException;
 import org.phonograd.Ending;
 import org.phonograd.RoundClient;
 import org.phonograd.RoundJob;
+import org.phonograd.TextCollector;
 import org.phonograd.TrainingCommand;
 import org.phonograd.TrainingJob;
 import org.phonograd.Workspace;
@@ -14,7 +15,7 @@ public final class NightlyRound extends TrainingJob {
     protected TrainingCommand command() {
         RoundClient client = NetworkRound.client(this);
         try {
-            return client == null ? null : client.trainingCommand(new RoundFiles(new Workspace(this)));
+            return client == null ? null : client.trainingCommand(new TextCollector(new Workspace(this)));
         } catch (IOException error) {
             SharedKeyboard.warn("nothing to train on", error);
             return null; // NetworkRound schedules the training again

@@ -11,6 +11,7 @@ import java.util.concurrent.Executors;
 import org.phonograd.Ending;
 import org.phonograd.Keyboard;
 import org.phonograd.ProgramException;
+import org.phonograd.TextCollector;
 import org.phonograd.Workspace;
 
 /** The process's one keyboard, which the typing service and the list of words share: one handle has the file of words. */
@@ -24,14 +25,14 @@ final class SharedKeyboard {
     private static final ExecutorService FILES = Executors.newSingleThreadExecutor(); // what reads and writes them
     private static final Handler MAIN = new Handler(Looper.getMainLooper());
     private static Keyboard keyboard; // on the thread of FILES, as is the next
-    private static RoundFiles files;
+    private static TextCollector text;
 
     /** Opens it if it is not open, and hands it over. */
     static void get(final Context context, final User user) {
         FILES.execute(new Runnable() {
             @Override
             public void run() {
-                files = new RoundFiles(new Workspace(context));
+                text = new TextCollector(new Workspace(context));
                 if (keyboard == null) keyboard = openKeyboard(new Workspace(context).artifacts);
                 final Keyboard found = keyboard;
                 MAIN.post(new Runnable() {
@@ -50,8 +51,8 @@ final class SharedKeyboard {
             @Override
             public void run() {
                 try {
-                    if (lines == null) files.forget(); // first: it works when the storage is full, too
-                    else files.add(lines);
+                    if (lines == null) text.forget(); // first: it works when the storage is full, too
+                    else text.add(lines);
                     if (keyboard != null) keyboard.save();
                 } catch (IOException error) {
                     warn("words not saved", error);

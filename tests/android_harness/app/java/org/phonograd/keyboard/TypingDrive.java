@@ -3,10 +3,15 @@ package org.phonograd.keyboard;
 import android.content.Context;
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.FileInputStream;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import org.json.JSONArray;
 import org.phonograd.Keyboard;
+import org.phonograd.RoundClient;
+import org.phonograd.ServerConnection;
+import org.phonograd.TextCollector;
 import org.phonograd.Workspace;
 
 /** Types what stdin says, and prints what is there after it: ARTIFACTS PERSONAL. A line of JSON for each line of JSON. */
@@ -18,7 +23,8 @@ public final class TypingDrive implements Typing.Field {
         TypingDrive field = new TypingDrive();
         Keyboard keyboard = Keyboard.open(new File(words[0]), null, new File(words[1]));
         Typing typing = null;
-        RoundFiles files = new RoundFiles(new Workspace(new Context()));
+        Workspace workspace = new Workspace(new Context());
+        TextCollector collected = new TextCollector(workspace);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JSONArray told = new JSONArray(line); // its name, then what it needs
@@ -38,16 +44,21 @@ public final class TypingDrive implements Typing.Field {
                     field.text.setLength(told.getInt(1));
                     break;
                 case "add":
-                    files.add(told.getString(1));
+                    collected.add(told.getString(1));
                     break;
                 case "phone": // its name at the server
-                    field.commit(files.server().phone);
+                    field.commit(ServerConnection.enrolled(workspace).phone);
+                    break;
+                case "enroll": // model.zip, server, phone, token
+                    try (InputStream model = new FileInputStream(told.getString(1))) {
+                        RoundClient.enroll(workspace, model, told.getString(2), told.getString(3), told.getString(4));
+                    }
                     break;
                 case "pick":
                     typing.pick(typing.strip().get(told.getInt(1)));
                     break;
                 case "end":
-                    files.add(typing.end());
+                    collected.add(typing.end());
                     break;
                 default:
                     throw new IllegalArgumentException(line);
