@@ -46,7 +46,7 @@ class KeyboardTraining : TrainingJob() {
 
     override fun onEnded(ending: Ending) {
         val next = client(this)?.ended(ending) ?: return
-        RoundJob.schedule(this, Rounds::class.java, next.afterSeconds)
+        if (next.action == RoundClient.Action.NETWORK) RoundJob.schedule(this, Rounds::class.java, next.afterSeconds)
     }
 }
 

@@ -32,10 +32,10 @@ import android.content.Context;
 import java.io.*;
 import org.phonograd.*;
 
-class Yours {{
-    static String phoneName() {{ return "phone-17"; }}
-    static String token() {{ return null; }}
-    static void writeRecentText(OutputStream out) throws IOException {{}}
+class Enrolling {{
+    void enroll(Context context, String phone, String token) throws IOException {{
+        {enrolling}
+    }}
 }}
 
 class Typing extends android.app.Service {{
@@ -91,11 +91,10 @@ def test_the_manifest_is_one_that_merges(unpacked: Path, tools: Tools, tmp_path:
 
 
 def test_the_pages_code_compiles_against_it_alone(unpacked: Path, tools: Tools, tmp_path: Path) -> None:
-    jobs, typing = re.findall(r"^```java\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    for yours in ("phoneName", "token", "writeRecentText"):
-        jobs = jobs.replace(f"{yours}(", f"Yours.{yours}(")
+    jobs, enrolling, typing = re.findall(r"^```java\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     source, classes, dex = tmp_path / "App.java", tmp_path / "classes", tmp_path / "classes.dex"
-    source.write_text(APP.format(jobs=jobs.replace("public final class", "final class"), typing=typing))
+    jobs = jobs.replace("public final class", "final class")
+    source.write_text(APP.format(jobs=jobs, enrolling=enrolling, typing=typing))
     classes.mkdir()
     path = f"{unpacked / 'classes.jar'}:{tools.android_jar}"
     run_tool(tools.javac, "--release", "8", "-Xlint:-options", "-cp", path, "-d", classes, source)

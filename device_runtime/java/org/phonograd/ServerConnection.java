@@ -5,6 +5,7 @@ import androidx.annotation.Nullable;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.net.URL;
@@ -86,10 +87,18 @@ public final class ServerConnection {
         Collections.addAll(origins, modelsFrom);
     }
 
-    /** The server that {@link RoundClient#enroll} was told; null: it was not called yet. IOException: the file is damaged. */
+    /**
+     * The server that {@link RoundClient#enroll} was told; null: it was not called yet.
+     *
+     * @throws UncheckedIOException if its file, server.json in the workspace, cannot be read, or was changed to something else
+     */
     @Nullable
-    public static ServerConnection enrolled(@NonNull Workspace workspace) throws IOException {
-        return workspace.server.isFile() ? Enrolment.read(workspace.server) : null;
+    public static ServerConnection enrolled(@NonNull Workspace workspace) {
+        try {
+            return workspace.server.isFile() ? Enrolment.read(workspace.server) : null;
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     private static void require(boolean met, String message) {

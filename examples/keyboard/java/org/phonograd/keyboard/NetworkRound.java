@@ -5,7 +5,7 @@ import android.app.job.JobParameters;
 import android.app.job.JobScheduler;
 import android.content.Context;
 import android.util.Log;
-import java.io.IOException;
+import java.io.UncheckedIOException;
 import org.phonograd.RoundClient;
 import org.phonograd.RoundJob;
 import org.phonograd.ServerConnection;
@@ -28,7 +28,7 @@ public final class NetworkRound extends RoundJob {
         try {
             ServerConnection server = ServerConnection.enrolled(workspace);
             return server == null ? null : new RoundClient(workspace, server, "rot-q2");
-        } catch (IOException error) {
+        } catch (UncheckedIOException error) {
             Log.w("phonograd", "no rounds: " + error);
             return null;
         }
