@@ -8,18 +8,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
 from phonograd.device_runtime.base.visible import visible, with_options
-from phonograd.pages import format_value
+from phonograd.pages import format_value, with_errors
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+WIDEST = 200  # of a table off a terminal
 READER_GONE = 141  # as a shell reports a tool that SIGPIPE ended
 
 # Where a command with a configuration file keeps the names of its settings, in its context's `meta`.
@@ -87,25 +88,36 @@ def _no_progress(done: int, total: int, note: str) -> None:
 
 
 def print_table(title: str, rows: Rows) -> None:
-    """A table on stdout; columns are the keys of the rows as they appear, numbers are set right."""
+    """A table on stdout; columns are the keys of the rows as they appear, numbers are set right.
+
+    No word is broken: on a terminal that is too narrow columns leave, and a line below says which.
+    """
     from rich.console import Console as Screen
     from rich.table import Table
     from rich.text import Text
 
+    from phonograd.pages.columns import column_needs, column_widths, fitting_columns
+
     if not rows:
         click.echo(visible(f"{title}: none"))
         return
-    table = Table(title=Text(visible(title), "table.title"), title_justify="left")
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    for key in keys:
-        numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(Text(visible(key)), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(
-            *(Text(visible(format_value(row.get(key)))) for key in keys)
-        )  # as it is: names may look like rich's markup
+    cells = {key: [visible(format_value(row.get(key))) for row in rows] for key in {k: 0 for row in rows for k in row}}
+    headings = {key: visible(key) for key in cells}
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
-    Screen(width=None if sys.stdout.isatty() else 200).print(table)
+    screen = Screen(width=None if sys.stdout.isatty() else WIDEST)
+    needs = {key: column_needs(headings[key], cells[key]) for key in cells}
+    stay = fitting_columns(needs, screen.width if sys.stdout.isatty() else sys.maxsize)
+    table = Table()
+    for key, width in column_widths({key: needs[key] for key in stay}, screen.width).items():
+        numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
+        justify: Literal["right", "left"] = "right" if numbers else "left"
+        table.add_column(Text(headings[key]), justify=justify, overflow="fold", width=width)
+    for row in zip(*(cells[key] for key in stay), strict=True):
+        table.add_row(*map(Text, row))  # as it is: names may look like rich's markup
+    screen.print(Text(visible(title), "table.title"))  # not the table's, which would be no wider than it
+    screen.print(table, crop=False)
+    if gone := [headings[key] for key in cells if key not in stay]:
+        screen.print(Text(f"Not shown at this width: {', '.join(gone)}. --json has all."))
 
 
 def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
@@ -113,13 +125,11 @@ def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
     return [{title: name, "value": value} for name, value in document.items()]
 
 
-def with_errors(row: Mapping[str, object]) -> dict[str, object]:
-    """A row with the standard errors of figures, NAME_error, to two digits beside them."""
-    found = {name: value for name, value in row.items() if not name.endswith("_error")}
-    for name in found:
-        if (error := row.get(f"{name}_error")) is not None:
-            found[name] = f"{format_value(row[name])} ± {format_value(float(f'{error:.2g}'))}"
-    return found
+def side_by_side(results: Mapping[str, Mapping[str, object]]) -> Rows:
+    """A table's rows of several results, by name: a column of each, with the standard errors of figures."""
+    columns = {name: with_errors(result) for name, result in results.items()}
+    names = dict.fromkeys(figure for column in columns.values() for figure in column)
+    return [{"figure": figure, **{name: column.get(figure) for name, column in columns.items()}} for figure in names]
 
 
 def output_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from phonograd.config.files import FILES
 from phonograd.config.values import Config
 from phonograd.console import NAMES, Console, complain, name_options, option_names, run
 from phonograd.device_runtime.base.errors import ServerRefusedError
+from phonograd.pages import format_value, with_errors
 from phonograd.server_agg.log_format import TextFormatter, configure, event
 
 HOSTILE = "a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
@@ -72,3 +74,53 @@ def test_a_message_names_a_commands_options_and_keys(command: str, names: dict[s
             root.handlers[:] = handlers
             root.setLevel(level)
     assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == [*names.values()]
+
+
+TABLE = {
+    "round": "12",
+    "kept back": "0 B",
+    "fingerprint": "31b6657eb8378c6f",
+    "up": "22.7 kB",
+    "why": "a reason that is long enough to be prose, cut between words",
+}
+
+
+def printed_at(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")  # rich asks no dumb one for its width
+    Console(as_json=False, quiet=False).result({}, ("Rounds", [TABLE]))
+    return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+
+
+def test_columns_leave_where_a_terminal_is_narrow_what_says_nothing_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width, gone in ((80, ""), (50, "kept back"), (40, "fingerprint"), (30, "kept back, fingerprint")):
+        table, _, told = printed_at(width, monkeypatch, capsys).partition("Not shown at this width: ")
+        assert " ".join(told.split()).partition(". ")[0] == gone
+        assert max(map(len, table.splitlines())) <= width
+        for name, cell in TABLE.items():
+            shown = name not in gone.split(", ")
+            assert all(word in table for word in name.split()) is shown
+            assert (cell if name != "why" else "prose,") in table or not shown
+
+
+def test_a_cell_that_is_wider_than_the_terminal_is_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(TABLE, "round", "1" * 70)
+    assert "1" * 40 in printed_at(60, monkeypatch, capsys)
+
+
+def test_figures_have_the_digits_that_their_errors_leave() -> None:
+    row: dict[str, object] = {
+        "a": 33944.13,
+        "a_error": 390.0,
+        "b": 0.02817,
+        "b_error": 0.0073,
+        "c": 5.0,
+        "c_error": 0.0,
+    }
+    assert with_errors(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
+    assert format_value("31" * 32) == "31" * 6

@@ -12,7 +12,7 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import THREADS, arg, opt, own_options, refuse
-from phonograd.console import Console, output_options, with_errors
+from phonograd.console import Console, output_options, side_by_side
 from phonograd.device_runtime.client.server_client import Connection, report_quality
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
@@ -77,7 +77,10 @@ def evaluate(
         sha256 = model.sha256 if connection is not None else ""
     for row in rows:
         warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / row["words"])
-    console.result(rows, ("Evaluation", [with_errors(row) for row in rows]))
+    unlike = len({path.name for path in messages}) == len(messages)
+    names = [path.name if unlike else str(path) for path in messages]
+    figures = [{figure: row[figure] for figure in row if figure != "text"} for row in rows]
+    console.result(rows, ("Evaluation", side_by_side(dict(zip(names, figures, strict=True)))))
     if connection is not None:
         _report_quality(console, connection, sha256, rows)
 

@@ -20,7 +20,7 @@ from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.config.export import EXPORT, READ, Exporting
 from phonograd.config.shape import DeclaredShape
 from phonograd.config.values import Config
-from phonograd.console import Console, Rows, figures, output_options, with_errors
+from phonograd.console import Console, Rows, figures, output_options, side_by_side
 from phonograd.device_runtime.base.errors import UnsupportedError, UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
@@ -82,8 +82,7 @@ def export(console: Console, config: Config) -> None:
     checked = []
     if given.check is not None:
         document["check"] = {"text": str(given.check), **evaluated}
-        rows = [with_errors({"model": name, **row}) for name, row in evaluated.items()]
-        checked.append((f"Check on {given.check}", rows))
+        checked.append((f"Check on {given.check}", side_by_side(evaluated)))
     console.result(document, *_summary(document), *checked)
 
 

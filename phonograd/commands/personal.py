@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from pathlib import Path
 from typing import Annotated
+from unicodedata import category
 
 import click
 
@@ -23,6 +24,7 @@ _MOST_BYTES = 1 << 24  # unpacked; a dictionary of 4,000 words has 100 KB
 _GBOARD, _COLUMNS = "# Gboard Dictionary", "# Gboard Dictionary format:"
 # A row that `adb shell content query --uri content://user_dictionary/words` prints; a word may have commas.
 _ROW = re.compile(r"Row: \d+ (?:.*?, )?word=(.+?)(?:, (?:_id|frequency|locale|appid|shortcut)=.*)?\Z")
+SHOWN = 20  # words, after learning
 EXPECTED = "Gboard's dictionary.txt, or its zip, or the rows of Android's user dictionary, expected"
 
 
@@ -87,7 +89,7 @@ def _learn(console: Console, artifacts: Path, file: Path, weights: Path | None, 
                 predictor.learn(piece)
                 show(done, len(pieces), "")
         words.save()
-        _show(console, words)
+        _show(console, words, SHOWN)
 
 
 @personal.command("list")
@@ -146,10 +148,14 @@ def _open_words(console: Console, file: Path) -> PersonalWords:
     return PersonalWords(file)
 
 
-def _show(console: Console, words: PersonalWords) -> None:
+def _show(console: Console, words: PersonalWords, most: int | None = None) -> None:
+    """Show the words, or the `most` written ones, marks left out: every text has these."""
     learned = words.list()
-    rows: list[dict[str, object]] = [{"word": word, "written": count} for word, count in learned.words.items()]
+    shown = [word for word in learned.words if most is None or not all(category(one)[0] == "P" for one in word)][:most]
+    rows: list[dict[str, object]] = [{"word": word, "written": learned.words[word]} for word in shown]
     console.result(dataclasses.asdict(learned), ("Personal words", rows))
+    if len(shown) < len(learned.words):
+        console.say(f"the most written of {len(learned.words)} words; `phonograd personal list` shows all")
     for word in learned.vetoed:
         console.say(f"never learned: {word}")
 

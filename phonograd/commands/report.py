@@ -58,9 +58,10 @@ def report(
     """Report the bytes of each round, compared with paper P's.
 
     up, down: all bytes of HTTP, headers included. useful: of accepted updates; retried: sent again or lost; refused: of
-    refused updates; TCP: what TCP carried, TLS included. p50, p90, max: percentiles over the round's phones.
-    setups: requests that began or resumed an upload. model/ours and paper/ours: how many times fewer bytes a phone sent
-    than the whole model has, and than paper P's phones sent.
+    refused updates; redirected: that nginx or the store was to send; TCP: what TCP carried, TLS included. p50, p90,
+    max: percentiles over the round's phones. upload starts: requests that began or resumed an upload. link error: how
+    far a lossy link leads from the round's average, relative to its step. model/ours and paper/ours: how many times
+    fewer bytes a phone sent than the whole model has, and than paper P's phones sent.
 
     --project estimates the bytes of many phones and rounds: uploads at today's rate, and one download of the model for
     each phone and round, or for each phone and rounds.deploy_every rounds. --price-per-gb goes by TCP's bytes where
@@ -261,7 +262,7 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
         "TCP up": "" if phone["up_tcp_bytes"] is None else size(phone["up_tcp_bytes"]),
         "TCP down": "" if phone["down_tcp_bytes"] is None else size(phone["down_tcp_bytes"]),
         "requests": phone["requests"],
-        "setups": phone["setups"],
+        "upload starts": phone["upload_starts"],
         "reason": phone["reason"],
     }
 

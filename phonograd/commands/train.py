@@ -180,7 +180,10 @@ def _warn_of(console: Console, text: TextShares, user: Path, rehearsal: Path | N
 def _show(console: Console, document: dict[str, Any]) -> None:
     hidden = ("losses", "step_seconds", "weights", "update", "receipt", "config")
     layer = document["output_layer"]
-    shown = document | {"output_layer": f"{layer['kind']} softmax over {layer['words']:,} words"}
+    shown = document | {
+        "seed": str(document["seed"]),
+        "output_layer": f"{layer['kind']} softmax over {layer['words']:,} words",
+    }
     tables: list[tuple[str, Rows]] = [
         ("Training", figures({key: value for key, value in shown.items() if key not in hidden}))
     ]

@@ -47,7 +47,7 @@ def encode(
         "seed": encoded.info.seed,
         **dataclasses.asdict(encoded.file),
     }
-    console.result(document, ("Update", [document]))
+    console.result(document, ("Update", [document | {"seed": str(encoded.info.seed)}]))
 
 
 @update.command()

@@ -108,7 +108,7 @@ def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
                 row[heading] = unit * found.pooled
         row |= {"MB up": up[number] / MB, "MB down": down[number] / MB}
         row["link, MB"] = ended.link_bytes / MB if ended and ended.link_bytes is not None else None
-        row["left out, %"] = 100 * ended.left_out if ended and ended.left_out is not None else None
+        row["link error, %"] = 100 * ended.left_out if ended and ended.left_out is not None else None
         rows.append(row)
     return rows
 

@@ -87,7 +87,9 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     refused = totals["rejected"] + totals["late"]
     shown = [
         Tile(
-            "Rounds", formats.count(totals["rounds_closed"]), f"closed; {formats.count(totals['setups'])} upload setups"
+            "Rounds",
+            formats.count(totals["rounds_closed"]),
+            f"closed; {formats.count(totals['upload_starts'])} upload starts",
         ),
         Tile("Updates", formats.count(accepted), f"accepted; {formats.count(refused)} rejected or late"),
         Tile("Per phone", formats.size(mean), comparison),

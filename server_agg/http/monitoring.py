@@ -221,10 +221,10 @@ def _traffic(traffic: Sequence[Any]) -> Iterator[Metric]:
 
 def _updates(session: Session, traffic: Sequence[Any]) -> Iterator[Metric]:
     states, outcomes, codecs = Counter[str](), Counter[str](), Counter[str]()
-    setups = 0
+    starts = 0
     for row in sums.update_sums(session):
         states[row.state] += row.updates
-        setups += row.requests
+        starts += row.requests
         if row.state == "accepted":
             codecs[str(row.codec)] += row.length
         outcomes.update(dict(outcome_bytes(row.state, row.length, row.received)))
@@ -234,7 +234,7 @@ def _updates(session: Session, traffic: Sequence[Any]) -> Iterator[Metric]:
     yield _gauges("phonograd_updates", "Updates by outcome.", "state", states)
     yield _gauges("phonograd_update_bytes", "Bytes of update bodies by outcome.", "outcome", outcomes)
     yield _gauges("phonograd_accepted_bytes", "Bytes of accepted updates by codec.", "codec", codecs)
-    yield CounterMetricFamily("phonograd_upload_setups", "Requests that started or resumed an upload.", value=setups)
+    yield CounterMetricFamily("phonograd_upload_starts", "Requests that started or resumed an upload.", value=starts)
 
 
 def _rounds(session: Session) -> Iterator[Metric]:

@@ -123,5 +123,5 @@ def _sum(fields: Sequence[str], entry: Mapping[str, Any]) -> Any:
 def _paid_bytes(entry: Mapping[str, Any], direction: str) -> int:
     of_tcp = entry[f"{direction}_tcp_bytes"]
     nbytes = entry[f"{direction}_body_bytes"] + entry[f"{direction}_header_bytes"] if of_tcp is None else of_tcp
-    elsewhere = entry["asked_bytes"] if direction == "down" and of_tcp is not None else 0  # of other programs' TCP
+    elsewhere = entry["redirected_bytes"] if direction == "down" and of_tcp is not None else 0  # of other programs' TCP
     return int(nbytes + elsewhere)

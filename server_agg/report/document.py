@@ -91,7 +91,7 @@ def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
             entry = phones[update.phone]
             if entry["state"] != "accepted":
                 entry["state"], entry["codec"], entry["reason"] = update.state, update.codec, update.reason or None
-            entry["setups"] += update.requests
+            entry["upload_starts"] += update.requests
             for kind, nbytes in outcome_bytes(update.state, update.length, update.received_bytes):
                 entry[f"{kind}_bytes"] += nbytes
         for row in session.scalars(select(Traffic).where(Traffic.round == number)):
@@ -209,7 +209,7 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
         entry[f"{row.kind}_up_bytes"] += row.up_body_bytes
         entry[f"{row.kind}_down_bytes"] += row.down_body_bytes
     if row.kind in ASKED_KINDS.values():
-        entry["asked_bytes"] += row.down_body_bytes
+        entry["redirected_bytes"] += row.down_body_bytes
     if row.kind in ("model", ASKED_KINDS["model"]):
         entry["model_bytes"] += row.down_body_bytes
     elif row.kind in (*ASKED_KINDS, *ASKED_KINDS.values()):
@@ -262,7 +262,7 @@ def _round_report(
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late") else "unfinished"
         counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates
-        counted["setups"] += group.requests
+        counted["upload_starts"] += group.requests
         for kind, nbytes in outcome_bytes(group.state, group.length, group.received):
             counted[f"{kind}_bytes"] += nbytes
     for entry in traffic:

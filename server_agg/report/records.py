@@ -38,7 +38,7 @@ class TrafficFigures(Record, frozen=True, kw_only=True):
     down_header_bytes: Count
     model_bytes: Count
     sent_link_bytes: Count
-    asked_bytes: Count
+    redirected_bytes: Count
     keys_up_bytes: Count
     keys_down_bytes: Count
     shares_up_bytes: Count
@@ -46,7 +46,7 @@ class TrafficFigures(Record, frozen=True, kw_only=True):
     unmasking_up_bytes: Count
     unmasking_down_bytes: Count
     requests: Count
-    setups: Count
+    upload_starts: Count
     up_tcp_bytes: Count | None
     down_tcp_bytes: Count | None
 
@@ -91,13 +91,13 @@ class RoundReport(Figures, frozen=True, kw_only=True):
     Other bytes on the wire:
     up_header_bytes, down_header_bytes, down_body_bytes: the rest; down_body_bytes has the messages' _down_bytes
     model_bytes, sent_link_bytes: whole models and links in down_body_bytes; sent_links: the latter by codec
-    asked_bytes: bytes of these that nginx or the store was to send, by what was asked for
+    redirected_bytes: bytes of these that nginx or the store was to send, by what was asked for
     up_tcp_bytes, down_tcp_bytes: what TCP carried, TLS included; None where the kernel does not tell
 
     Phones:
     phone_up_, phone_down_: median, 90th percentile (nearest rank) and most bytes, headers included, over the phones
         that sent some of an update, or that asked for a model or links
-    setups: requests that began or resumed an upload (paper P argues by their number too)
+    upload_starts: requests that began or resumed an upload (paper P argues by their number too)
     model_ratio: the base model's file (base_bytes) over what a phone sent: what the codec saves
     phone_ratio, round_ratio: paper P's upload, of its own model, over a phone's and the round's
 

@@ -32,8 +32,8 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "model/ours": _ratio(entry["model_ratio"]),
             "paper/ours": _ratio(entry["phone_ratio"]),
             "link": _size(entry["link_bytes"]),
-            "left out": "" if entry["distance"] is None else f"{100 * entry['distance']:.3g} %",
-            "setups": str(entry["setups"]),
+            "link error": "" if entry["distance"] is None else f"{100 * entry['distance']:.3g} %",
+            "upload starts": str(entry["upload_starts"]),
             "seconds": _ratio(entry["seconds_to_model"]),
             "epsilon": epsilon_text(entry),
         }
@@ -64,7 +64,7 @@ def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "down": size(entry["down_body_bytes"] + entry["down_header_bytes"]),
             "models": size(entry["model_bytes"]),
             "links": ", ".join(f"{name} {size(part['bytes'])}" for name, part in entry["sent_links"].items()),
-            "asked for": size(entry["asked_bytes"]),
+            "redirected": size(entry["redirected_bytes"]),
             "headers": size(entry["up_header_bytes"] + entry["down_header_bytes"]),
             "TCP up": _size(entry["up_tcp_bytes"]),
             "TCP down": _size(entry["down_tcp_bytes"]),
@@ -114,10 +114,10 @@ def _compared_cells(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, object]]:
-    """A document's scalar values, one row each; bytes as sizes."""
+    """A document's scalar values, one row each, those that are zero last; bytes as sizes."""
     return [
         {title: name.replace("_", " "), "value": _size(value) if name.endswith("_bytes") else value}
-        for name, value in document.items()
+        for name, value in sorted(document.items(), key=lambda item: not item[1])
         if not isinstance(value, dict)
     ]
 

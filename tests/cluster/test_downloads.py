@@ -52,8 +52,11 @@ def test_nginx_sends_what_the_server_names(workshop: Workshop, tmp_path: Path) -
             assert download_model(phone, model).received == sha_size(model, made.sha256)
             assert pull_model(phone, model, workshop.base_path).links == 1
         totals = final_report(server)["totals"]
-    assert totals["asked_bytes"] == 4 * len(whole) - 9 + int(made.link_bytes or 0)
-    assert (totals["asked_bytes"], 0) == (totals["model_bytes"] + totals["sent_link_bytes"], totals["retried_bytes"])
+    assert totals["redirected_bytes"] == 4 * len(whole) - 9 + int(made.link_bytes or 0)
+    assert (totals["redirected_bytes"], 0) == (
+        totals["model_bytes"] + totals["sent_link_bytes"],
+        totals["retried_bytes"],
+    )
 
 
 def test_an_s3_sends_what_the_server_signed(
@@ -66,7 +69,7 @@ def test_an_s3_sends_what_the_server_signed(
         phone = replace(server.owner, models_from=(s3_server["AWS_ENDPOINT_URL"],))
         assert download_model(phone, model, sha256=workshop.base_sha256).received == size - 9
         assert (model.read_bytes(), part.exists()) == (workshop.base_path.read_bytes(), False)
-        assert final_report(server)["totals"]["asked_bytes"] == size - 9
+        assert final_report(server)["totals"]["redirected_bytes"] == size - 9
 
 
 def sha_size(path: Path, sha256: str) -> int:

@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
-from phonograd.pages import format_value
+from phonograd.pages import with_errors
 from tests.support.command_line import Run, Workplace, keys, text_of
 from tests.support.margins import Margin
 from tests.support.serving import serving
@@ -104,7 +104,8 @@ def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Wor
     (found,), table = phono(*line, "--json").document, phono(*line).out
     for name in ("perplexity", "kss"):
         assert 0 < found[f"{name}_error"] < found[name]
-        assert re.search(rf" {re.escape(format_value(found[name]))} ± [\d.e-]+ ", table), name
+        assert f" {name} " in table
+        assert with_errors({name: found[name], f"{name}_error": found[f"{name}_error"]})[name] in table
     assert "_error" not in table
 
 

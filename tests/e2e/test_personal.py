@@ -37,6 +37,16 @@ def test_words_are_learned_suggested_listed_and_deleted(phono: Run, workplace: W
     assert "Personal words: none" in phono("personal", "list", learned).out
 
 
+def test_learning_shows_twenty_words_and_no_marks(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text, file = tmp_path / "mine.txt", tmp_path / "own.words"
+    text.write_text("\n".join(f"a{chr(97 + number)}o, 😂!" for number in range(25)) + "\n")
+    shown = phono("personal", "learn", workplace.artifacts, file, "--text", text)
+    rows = [line.split()[1] for line in shown.out.splitlines() if line.startswith("│")]
+    assert (rows[0], len(rows)) == ("😂", 20)
+    assert "the most written of 28 words; `phonograd personal list` shows all" in shown.err
+    assert " ! " in phono("personal", "list", file).out
+
+
 def test_keystrokes_saved_with_them(phono: Run, workplace: Workplace, learned: Path, tmp_path: Path) -> None:
     """The file is read, and not changed."""
     text, before = tmp_path / "later.txt", learned.read_bytes()

@@ -63,14 +63,14 @@ def test_a_phone_fetches_models_and_links_from_the_store(
 
     report = final_report(server)
     second, third = report["rounds"][1:3]
-    assert (second["asked_bytes"], second["model_bytes"]) == (made.bytes + made.link_bytes, made.bytes)
+    assert (second["redirected_bytes"], second["model_bytes"]) == (made.bytes + made.link_bytes, made.bytes)
     assert second["sent_links"]["top-rows"] == {"requests": 1, "bytes": made.link_bytes}
-    assert third["asked_bytes"] == 0 < third["sent_link_bytes"]
+    assert third["redirected_bytes"] == 0 < third["sent_link_bytes"]
     assert second["phone_down_max_bytes"] > made.bytes
     assert all(adds_up(entry) for entry in report["rounds"])
-    assert byte_rows(report)[1]["asked for"] != "0 B"
+    assert byte_rows(report)[1]["redirected"] != "0 B"
     costs = price_report(report | {"totals": report["totals"] | {"down_tcp_bytes": 7}}, 1.0)
-    assert costs["totals"]["down_bytes"] == 7 + report["totals"]["asked_bytes"]
+    assert costs["totals"]["down_bytes"] == 7 + report["totals"]["redirected_bytes"]
 
 
 def test_a_download_goes_on_in_the_store(
@@ -80,7 +80,7 @@ def test_a_download_goes_on_in_the_store(
     size = workshop.base_path.stat().st_size
     assert download_model(phone, tmp_path / "model").received == size
     assert [asked.get("range") for asked in signed_store.asked] == [None, "bytes=1000-"]
-    assert final_report(server)["totals"]["asked_bytes"] == 2 * size - 1000
+    assert final_report(server)["totals"]["redirected_bytes"] == 2 * size - 1000
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_answers_without_bodies_are_as_the_document_says(server: RunningServer) 
         assert checked.ask("GET", "/v1/model", headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
         assert checked.ask("GET", "/v1/model", headers={"Range": "bytes=999999-"}).status_code == 416
         assert ELSEWHERE_HEADER in client.head("/v1/model").headers
-    assert final_report(server)["totals"]["asked_bytes"] == 2 * server.workshop.base_path.stat().st_size
+    assert final_report(server)["totals"]["redirected_bytes"] == 2 * server.workshop.base_path.stat().st_size
 
 
 def test_nginx_is_told_a_file_and_others_get_the_bytes(workshop: Workshop, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_nginx_is_told_a_file_and_others_get_the_bytes(workshop: Workshop, tmp_p
         assert told.headers["X-Accel-Redirect"] == f"/phonograd/models/{sha256}.safetensors"
         assert client.get("/v1/model").content == workshop.base_path.read_bytes()
         totals = final_report(running)["totals"]
-    assert (totals["asked_bytes"], totals["model_bytes"]) == (size - 10, 2 * size - 10)
-    assert read_report(tmp_path / "state")["totals"]["asked_bytes"] == size - 10
+    assert (totals["redirected_bytes"], totals["model_bytes"]) == (size - 10, 2 * size - 10)
+    assert read_report(tmp_path / "state")["totals"]["redirected_bytes"] == size - 10
 
 
 def test_a_url_is_signed_once_in_a_while(signed_store: SignedStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_every_byte_on_the_wire_is_counted(
     assert adds_up(totals)
 
     closed, open_ = report["rounds"]
-    assert (closed["accepted"], closed["repeated"], closed["rejected"], closed["setups"]) == (2, 0, 1, 3)
+    assert (closed["accepted"], closed["repeated"], closed["rejected"], closed["upload_starts"]) == (2, 0, 1, 3)
     assert (closed["useful_bytes"], closed["retried_bytes"]) == (size + rows.stat().st_size, 2 * size)
     assert closed["rejected_bytes"] == workshop.update(3, round=7).stat().st_size
     assert closed["codecs"] == {

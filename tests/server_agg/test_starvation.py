@@ -83,7 +83,7 @@ def test_settling_holds_up_nobody_else(
             assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
         assert at_once == [0, SETTLING_THREADS]
         closed = final_report(server)["rounds"][0]
-    assert (closed["ending"], closed["accepted"], closed["setups"]) == ("full", CROWD, CROWD)
+    assert (closed["ending"], closed["accepted"], closed["upload_starts"]) == ("full", CROWD, CROWD)
     assert closed["retried_bytes"] == 0
     assert adds_up(closed)
 

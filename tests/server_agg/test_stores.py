@@ -241,7 +241,7 @@ def test_each_byte_of_a_chunk_is_counted_with_it(server: RunningServer, http: ht
     server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0).write(memoryview(phone.data[:700]))
     assert phone.patch(700, phone.data[700:]).status_code == 204
     (entry,) = final_report(server)["rounds"]
-    assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 2)
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["upload_starts"]) == (len(phone.data), 0, 2)
     assert adds_up(entry)
 
 

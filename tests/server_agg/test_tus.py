@@ -106,7 +106,7 @@ def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, p
     assert server.coordinator.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
     final_report(server)
     (entry,) = [entry for entry in read_phones(server.state, 1) if entry["phone"] == phone.name]
-    assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 3)
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["upload_starts"]) == (len(phone.data), 0, 3)
 
 
 def test_another_version_is_refused_everywhere(http: httpx.Client, phone: TusPhone) -> None:

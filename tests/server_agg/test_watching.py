@@ -44,7 +44,7 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     assert sum_of(wire, direction="down", part="header") == totals["down_header_bytes"]
     assert sum_of(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
     assert sum_of("phonograd_wire_requests_total") == totals["requests"]
-    assert sum_of("phonograd_upload_setups_total") == totals["setups"]
+    assert sum_of("phonograd_upload_starts_total") == totals["upload_starts"]
     for outcome in ("useful", "retried", "rejected", "late", "unfinished"):
         assert sum_of("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
     states = {"accepted": 2, "rejected": 1, "receiving": 1}

@@ -63,7 +63,7 @@ def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
     assert all(ended.left_out and 0.05 < ended.left_out < 2 for ended in whole.rounds)
     assert whole.rounds[0].bytes_down == 0
     row = rows_of(whole)[-1]
-    assert (row["link, MB"], row["left out, %"]) == (
+    assert (row["link, MB"], row["link error, %"]) == (
         (whole.rounds[-1].link_bytes or 0) / 1e6,
         100 * (whole.rounds[-1].left_out or 0),
     )
