@@ -17,7 +17,7 @@ from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.server_agg.settings.noise import CoveringNoise
 from phonograd.simulation.folder import read_record
-from phonograd.simulation.records import SimulationRecord, deployed_number, rows_of
+from phonograd.simulation.records import SimulationRecord, deployed_number, tables_of
 
 
 @click.command()
@@ -65,7 +65,7 @@ def simulate(console: Console, config: Config) -> None:
     if study.page is not None:
         _show(study.page, out, study.compare)
         console.say(f"wrote {study.page}")
-    console.result(document_of(record), ("Simulated rounds", rows_of(record)))
+    console.result(document_of(record), *tables_of(record).items())
 
 
 def _remarks(record: SimulationRecord, deploy_every: int) -> Iterator[str]:

@@ -25,22 +25,26 @@ except ImportError as error:
 WIDEST_WITH_MINOR_TICKS = 300  # times the least value on an axis
 COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
 SIZE = (6.4, 3.8)  # inches
+NARROW = (4.8, 3.6)  # so that letters are readable on a phone
+WIDEST_LINEAR = 20  # times the least value on an axis whose values are still told apart
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>phonograd: {{ title }}</title>
 <style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-td, th { padding: .2rem .7rem; border-bottom: 1px solid #dde2e7; text-align: right; }
+td, th { padding: .2rem .7rem; overflow-wrap: break-word; border-bottom: 1px solid #dde2e7; text-align: right; }
 td:first-child, th:first-child { text-align: left; } h1, h2, p { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; } figure { margin: 1rem 0; min-width: 0; } svg { max-width: 100%; height: auto; }
 .plots { display: grid; gap: 1rem;
-grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); } .note { color: #5b6670; }
+grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
+@media (max-width: 40rem) { table { font-size: .7rem; } td, th { padding: .2rem .15rem; } .plots svg { width: 100%; } }
+.note { color: #5b6670; }
 </style></head><body>
 <h1>{{ title }}</h1>
 <div class="plots">{% for plot in plots %}<figure>{{ plot | safe }}</figure>{% endfor %}</div>
 {% for heading, note, rows in tables %}
-<h2>{{ heading }}</h2><p class="note">{{ note }}</p><div class="scroll"><table>
+<h2>{{ heading }}</h2>{% if note %}<p class="note">{{ note }}</p>{% endif %}<div class="scroll"><table>
 <tr>{% for key in rows[0] %}<th>{{ key }}</th>{% endfor %}</tr>
 {% for row in rows %}<tr>{% for value in row.values() %}<td>{{ value }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
@@ -63,12 +67,12 @@ def _cell(value: object) -> str:
     return value if isinstance(value, markupsafe.Markup) else format_value(value)
 
 
-def svg(plot: Callable[[Any], None], legend: bool) -> str:
-    """What `plot` draws on matplotlib axes."""
-    figure = plt.figure(figsize=SIZE, layout="constrained")
+def svg(plot: Callable[[Any], None], legend: bool = True) -> str:
+    """What `plot` draws on matplotlib axes, with a legend below them."""
+    figure = plt.figure(figsize=NARROW, layout="constrained")
     axes = _draw(figure.add_subplot(), plot)
     if legend:
-        axes.legend(frameon=False)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     text = _save_svg(figure)
     return text[text.index("<svg") :]
 
@@ -115,11 +119,18 @@ def logarithmic(axes: Any, axis: str) -> None:
     """Make `axis`, "x" or "y", logarithmic, with plain numbers at powers of ten; also at 2 and 5 of each if there is
     room.
     """
-    axes.set(**{f"{axis}scale": "log"})
+    getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")  # no line falls to the logarithm of zero
     scale = getattr(axes, f"{axis}axis")
     scale.set_major_locator(_PlainTicks())
     scale.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
     scale.set_minor_formatter(ticker.NullFormatter())
+
+
+def readable_scale(axes: Any, axis: str) -> None:
+    """Make `axis` logarithmic if what lines have there differs so much that a linear one would flatten the small."""
+    drawn = [value for line in axes.lines for value in getattr(line, f"get_{axis}data")() if value > 0]
+    if drawn and max(drawn) > WIDEST_LINEAR * min(drawn):
+        logarithmic(axes, axis)
 
 
 def of_rounds(axes: Any) -> None:

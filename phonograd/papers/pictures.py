@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import storage_errors, write_bytes
-from phonograd.pages.plots import COLOURS, SIZE, logarithmic, svg_file
+from phonograd.pages.plots import COLOURS, NARROW, SIZE, logarithmic, svg_file
 from phonograd.papers.curves import Lines, lines
 from phonograd.papers.experiment import Experiment, Plot, load, names
 from phonograd.papers.page import own_pages, page, picture_place
@@ -15,8 +15,6 @@ from phonograd.papers.result import Result, read_result
 
 # Colour and dashes of a curve; dashes, so that one shows below another that it equals.
 STYLES = [(COLOURS[place % len(COLOURS)], ("-", "--", "-.", ":")[place % 4]) for place in range(2 * len(COLOURS))]
-
-NARROW = (4.8, 3.6)  # inches of a plot, so that its letters are as large as a page's on a phone
 
 
 def write_page(path: Path, results: Path) -> None:

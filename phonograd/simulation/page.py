@@ -6,12 +6,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from phonograd.pages.plots import COLOURS, Table, of_rounds, svg
+from phonograd.pages.plots import COLOURS, Table, of_rounds, readable_scale, svg
 from phonograd.pages.plots import write_page as write
 from phonograd.simulation.quality import spread
-from phonograd.simulation.records import MB, SimulationRecord, rows_of
-
-HASH_DIGITS, SHA256_DIGITS = 12, 64
+from phonograd.simulation.records import MB, SimulationRecord, tables_of
 
 Simulations = Mapping[str, SimulationRecord]
 # What a line is beside its simulation's name, its style, and its places, x and y; and the band around it.
@@ -20,24 +18,23 @@ Line = tuple[str, str, Sequence[float], Sequence[float], Sequence[tuple[float, f
 
 def write_page(path: Path, simulations: Simulations) -> None:
     """Write the page of one simulation, or of several to compare, by name. Raises StorageError."""
-    uploaded = any(ended.bytes_up for record in simulations.values() for ended in record.rounds)
     drawn: tuple[tuple[Callable[[SimulationRecord], Iterator[Line]], dict[str, str]], ...] = (
-        (_users, {"title": "New users: perplexity, pooled, and 10th to 90th percentile", "yscale": "log"}),
-        (_general, {"title": "General text: perplexity"}),
-        (_bytes, {"title": "MB so far, up and (dotted) down", "yscale": "log"}),
-        (
-            _by_bytes,
-            {"title": "New users: perplexity by MB uploaded", "xlabel": "MB uploaded"}
-            | ({"xscale": "log"} if uploaded else {}),
-        ),
+        (_users, {"title": "New users, and 10th to 90th percentile", "ylabel": "perplexity"}),
+        (_general, {"title": "General text", "ylabel": "perplexity"}),
+        (_bytes, {"title": "Bytes so far, up and (dotted) down", "ylabel": "MB"}),
+        (_by_bytes, {"title": "New users, by upload", "xlabel": "MB uploaded", "ylabel": "perplexity"}),
     )
-    plots = [svg(partial(_plot, simulations, *one), legend=len(simulations) > 1) for one in drawn]
-    tables = [(name, _note(record), rows_of(record)) for name, record in simulations.items()]
+    plots = [svg(partial(_plot, simulations, *one)) for one in drawn]
+    tables = [
+        (f"{name}: {title}", _note(record) if title == "New users" else "", rows)
+        for name, record in simulations.items()
+        for title, rows in tables_of(record).items()
+    ]
     write(path, "Simulated rounds", plots, [*tables, _settings(simulations)])
 
 
 def _settings(simulations: Simulations) -> Table:
-    jobs = {name: {"rounds": len(record.rounds), **record.job} for name, record in simulations.items()}
+    jobs = {name: _flat({"rounds": len(record.rounds), **record.job}) for name, record in simulations.items()}
     rows = []
     for setting in dict.fromkeys(setting for job in jobs.values() for setting in job):
         values = [job.get(setting) for job in jobs.values()]
@@ -47,12 +44,21 @@ def _settings(simulations: Simulations) -> Table:
     note = f"Different here: {', '.join(differ)}." if differ else "Texts and models are named by their SHA-256."
     if {"users", "general_test"} & {*differ}:
         note += " They were measured on other texts: their perplexities can't be compared."
-    shown = [{"setting": setting, **dict(zip(jobs, map(_brief, values), strict=True))} for _, setting, values in rows]
+    shown = [{"setting": setting, **dict(zip(jobs, values, strict=True))} for _, setting, values in rows]
     return "Settings", note, shown
 
 
-def _brief(value: object) -> object:
-    return value[:HASH_DIGITS] if isinstance(value, str) and len(value) == SHA256_DIGITS else value
+def _flat(job: Mapping[str, Any]) -> dict[str, object]:
+    """A job's settings by their dotted names; numbers as a configuration file takes them."""
+    flat: dict[str, object] = {}
+    for name, value in job.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        flat |= {f"{name}.{part}" if part else name: _as_given(one) for part, one in parts}
+    return flat
+
+
+def _as_given(value: object) -> object:
+    return value if value is None or isinstance(value, bool) else str(value)
 
 
 def _note(record: SimulationRecord) -> str:
@@ -72,8 +78,11 @@ def _plot(
             axes.plot(x, y, style, color=colour, label=name + more)
             if band:
                 axes.fill_between(x, *zip(*band, strict=True), color=colour, alpha=0.15, lw=0)
-    if "xlabel" not in settings:
+    if "xlabel" in settings:
+        readable_scale(axes, "x")
+    else:
         of_rounds(axes)
+    readable_scale(axes, "y")
     axes.set(**settings)
 
 

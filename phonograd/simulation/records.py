@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
+from phonograd.pages import with_errors
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.simulation.quality import Figure, Quality, spread
 
@@ -79,38 +80,40 @@ class SimulationRecord(Record, frozen=True):
 
 
 MB = 1e6
-_OF_USERS: tuple[tuple[str, Figure, int], ...] = (
-    ("users' with unknown words", "perplexity_with_unknown", 1),
-    ("users' top-1, %", "top1", 100),
-    ("users' KSS, %", "kss", 100),
+_FIGURES: tuple[tuple[str, Figure, int], ...] = (
+    ("with unknown words", "perplexity_with_unknown", 1),
+    ("top-1, %", "top1", 100),
+    ("KSS, %", "kss", 100),
 )
 
 
-def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
-    """A row for the model before the first round, and for each round whose model was measured."""
+def tables_of(record: SimulationRecord) -> dict[str, list[dict[str, Any]]]:
+    """Tables by title: bytes, new users, general text. Each has a row for the model before the first round, and for
+    each round whose model was measured.
+    """
     up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
     down = [0, *accumulate(ended.bytes_down for ended in record.rounds)]
-    rows = []
+    rounds, of_users, of_general = [], [], []
     for number, quality in record.qualities.items():
-        ended, general = record.rounds[number - 1] if number else None, quality.general
+        ended = record.rounds[number - 1] if number else None
         row: dict[str, Any] = {"round": number, "accepted": 0, "loss": None}
         if ended is not None:
             row |= {"accepted": ended.accepted, "loss": ended.loss_last}
-        if general is not None:
-            row |= {"general perplexity": general.perplexity, "±": general.perplexity_error}
-            row |= {"with unknown words": general.perplexity_with_unknown}
-            row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
-        if users := spread(quality.users, "perplexity"):
-            row |= {"users' perplexity": users.pooled, "users' ±": users.error, "mean": users.mean}
-            row |= {"p10": users.p10, "p90": users.p90}
-        for heading, figure, unit in _OF_USERS:
-            if found := spread(quality.users, figure):
-                row[heading] = unit * found.pooled
         row |= {"MB up": up[number] / MB, "MB down": down[number] / MB}
         row["link, MB"] = ended.link_bytes / MB if ended and ended.link_bytes is not None else None
         row["link error, %"] = 100 * ended.left_out if ended and ended.left_out is not None else None
-        rows.append(row)
-    return rows
+        rounds.append(row)
+        if users := spread(quality.users, "perplexity"):
+            row = {"round": number, "perplexity": users.pooled, "perplexity_error": users.error}
+            row |= {"mean": users.mean, "p10": users.p10, "p90": users.p90}
+            row |= {name: unit * found.pooled for name, key, unit in _FIGURES if (found := spread(quality.users, key))}
+            of_users.append(with_errors(row))
+        if (general := quality.general) is not None:
+            row = {"round": number, "perplexity": general.perplexity, "perplexity_error": general.perplexity_error}
+            row |= {name: unit * value for name, key, unit in _FIGURES if (value := getattr(general, key)) is not None}
+            of_general.append(with_errors(row))
+    found = {"Simulated rounds": rounds, "New users": of_users, "General text": of_general}
+    return {title: rows for title, rows in found.items() if rows}
 
 
 class Exposure(Record, frozen=True):

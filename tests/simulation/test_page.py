@@ -35,7 +35,9 @@ def test_a_page_shows_settings_and_what_differs(page: Path) -> None:
     assert "Different here: rounds, seed, users." in shown
     assert "on other texts" in shown
     assert "<td>clients_per_round</td><td>4</td><td>4</td>" in shown
-    users = page.read_text("utf-8").split("</svg>")[0]
+    users, _, sent, _ = page.read_text("utf-8").split("</svg>")[:4]
+    assert {"all, up", "fewer, up", "MB"} <= set(re.findall(r"<!-- (.+?) -->", sent))
+    assert "10^" not in page.read_text("utf-8")  # ticks are plain numbers
     assert re.findall(r"<!-- (\S+) -->", users.split('id="matplotlib.axis_2"')[0]) == ["0", "1", "2", "round"]
 
 
@@ -50,6 +52,8 @@ def test_a_page_fits_a_phone(page: Path, tmp_path: Path) -> None:
     with chromium(tmp_path / "profile") as tab:
         tab.open(page.as_uri())
         assert tab.fits()
+        tables = "[...document.querySelectorAll('.scroll')].slice(0, -1)"  # the last has the settings of every run
+        assert tab.value(f"{tables}.every(one => one.scrollWidth <= one.clientWidth)")
 
 
 @pytest.mark.browser

@@ -13,7 +13,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.simulation import one_round
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.one_round import bytes_down
-from phonograd.simulation.records import RoundRecord, rows_of
+from phonograd.simulation.records import RoundRecord, tables_of
 from phonograd.simulation.schedule import Participation
 from tests.papers.finished import round_record
 from tests.support.artifacts import exported
@@ -62,7 +62,7 @@ def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
     assert sha256_of_file(tmp_path / "parts/models/4.safetensors") == whole.rounds[-1].model_sha256
     assert all(ended.left_out and 0.05 < ended.left_out < 2 for ended in whole.rounds)
     assert whole.rounds[0].bytes_down == 0
-    row = rows_of(whole)[-1]
+    row = tables_of(whole)["Simulated rounds"][-1]
     assert (row["link, MB"], row["link error, %"]) == (
         (whole.rounds[-1].link_bytes or 0) / 1e6,
         100 * (whole.rounds[-1].left_out or 0),

@@ -24,11 +24,12 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.training.round import Round, RoundSettings, Trained
 from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.pages import with_errors
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer.closing import transfer as train_student
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.quality import spread
-from phonograd.simulation.records import RoundRecord, rows_of
+from phonograd.simulation.records import RoundRecord, tables_of
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import text_slice
@@ -308,10 +309,12 @@ def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
     users = spread(quality.users, "perplexity")
     with_unknown = spread(quality.users, "perplexity_with_unknown")
     assert users is not None and with_unknown is not None
-    row = rows_of(record)[-1]
-    assert (row["users' perplexity"], row["users' ±"]) == (users.pooled, users.error)
-    assert row["with unknown words"] == found.perplexity_with_unknown
-    assert row["users' with unknown words"] == with_unknown.pooled != users.pooled
+    tables = tables_of(record)
+    row = tables["New users"][-1]
+    figure = {"perplexity": users.pooled, "perplexity_error": users.error}
+    assert (row["perplexity"], row["p10"]) == (with_errors(figure)["perplexity"], users.p10)
+    assert tables["General text"][-1]["with unknown words"] == found.perplexity_with_unknown
+    assert row["with unknown words"] == with_unknown.pooled != users.pooled
     assert re.fullmatch(r"general [\d.]+ \([\d.]+ with <unk>\), users [\d.]+ ± [\d.]+", heard[-1])
 
 
@@ -446,7 +449,7 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, phono: Run) 
     said = phono(*common, "--out", tmp_path / "mean")
     assert said.code == 0
     assert "only 7 users train" in said.err
-    assert "users' perplexity" in said.out
+    assert "New users" in said.out
     page = ["--page", tmp_path / "page.html", "--compare", tmp_path / "mean"]
     document = phono(*common, "--out", tmp_path / "median", "--strategy", "median", "--json", *page).document
     assert document == json.loads((tmp_path / "median/simulation.json").read_bytes())

@@ -20,7 +20,7 @@ BINS = 30
 def write_page(path: Path, pairs: Sequence[Pair], rows: Sequence[Mapping[str, object]]) -> None:
     """Write the page: plots of the tail with the largest epsilon, and `rows`, one a tail. Raises StorageError."""
     worst = max(pairs, key=lambda pair: pair.tail.epsilon(min(DELTAS)))
-    plots = [svg(partial(plot, pair=worst), legend=True) for plot in (tail_plot, exponential_plot, quantile_plot)]
+    plots = [svg(partial(plot, pair=worst)) for plot in (tail_plot, exponential_plot, quantile_plot)]
     passing = sum(pair.tail.passes for pair in pairs)
     note = f"{passing} of {len(pairs)} tails pass Lilliefors' test. The plots are of {worst.user} and {worst.other}. "
     note += f"Of epsilon: {NEIGHBOURS_OF_PAIRS}."
