@@ -112,8 +112,8 @@ def tables_of(record: SimulationRecord) -> dict[str, list[dict[str, Any]]]:
             row = {"round": number, "perplexity": general.perplexity, "perplexity_error": general.perplexity_error}
             row |= {name: unit * value for name, key, unit in _FIGURES if (value := getattr(general, key)) is not None}
             of_general.append(with_errors(row))
-    found = {"Simulated rounds": rounds, "New users": of_users, "General text": of_general}
-    return {title: rows for title, rows in found.items() if rows}
+    tables = {"Simulated rounds": rounds, "New users": of_users, "General text": of_general}
+    return {title: rows for title, rows in tables.items() if rows}
 
 
 class Exposure(Record, frozen=True):
