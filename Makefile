@@ -14,6 +14,9 @@ ENGINE = $(VENV)/bin/python -c 'from phonograd.device_runtime.engine.c_abi impor
 # Ray and Flower have an environment of their own: Flower pins other versions of what the server uses.
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
+# The app and the Android library need the compiler alone, of all that the tests need.
+ANDROID := .venv-android
+ANDROID_READY := $(ANDROID)/.ready
 
 # Keep bytecode in .venv, even where PYTHONDONTWRITEBYTECODE is set. Otherwise each of the hundreds of processes that the
 # tests start compiles all its imports again; torch alone takes seconds.
@@ -29,7 +32,7 @@ PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/pytest -n $(WORKER
 
 CXX_FILES = $(shell find device_runtime/native tests/native tests/android_harness -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench results native apk aar \
+.PHONY: demo test check bench results native apk aar android-tools \
 	wheels long-test numerics-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
 
 demo: $(DEMO_READY)
@@ -48,8 +51,8 @@ long-test: $(READY)
 numerics-test: $(READY)
 	$(VENV)/bin/python -m tests.numerics
 
-# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed; what watches them. Debian's packages postgresql, pgbouncer,
-# nginx-light, prometheus and systemd are needed.
+# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed; what watches them; the server's image, as root. Debian's
+# packages postgresql, pgbouncer, nginx-light, prometheus, systemd, debootstrap and iproute2 are needed.
 cluster-test: $(READY)
 	$(PYTEST) -m cluster tests/cluster
 
@@ -128,13 +131,17 @@ wheels: $(READY)
 		PHONOGRAD_WHEEL=$$wheel $(VENV)/bin/python -m hatchling build -t wheel -d dist || exit; done
 
 # The phone's command as an Android app (docs/android.md), with an Android SDK (ANDROID_HOME) or Debian's parts of one.
-apk: $(READY)
+apk: android-tools $(ANDROID_READY)
 	mkdir -p dist
-	$(VENV)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
+	$(ANDROID)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(ANDROID)/debug.p12
 
 # The Android library, in a Maven repository that an app's Gradle build takes it from; by the same tools.
-aar: $(READY)
-	$(VENV)/bin/python -m phonograd.android_harness.app --maven dist/maven
+aar: android-tools $(ANDROID_READY)
+	$(ANDROID)/bin/python -m phonograd.android_harness.app --maven dist/maven
+
+# What is missing is said before anything is installed.
+android-tools:
+	@$(PYTHON) -c 'from phonograd.android_harness.app.toolchain import check_tools; check_tools()'
 
 # Each part of a round in wall time, as pytest-benchmark measures it: some two minutes. SAVE=FILE keeps the run; COMPARE=FILE
 # fails where a benchmark is slower than in that run by more than MAX_SLOWDOWN.
@@ -190,5 +197,10 @@ $(ENGINES_READY): pyproject.toml
 		--editable '.[build,flower,ray]' 'hypothesis>=6.100' 'pytest>=8.2'
 	touch $(ENGINES_READY)
 
+$(ANDROID_READY): pyproject.toml | android-tools
+	$(PYTHON) -m venv $(ANDROID)
+	$(ANDROID)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[build]'
+	touch $(ANDROID_READY)
+
 clean:
-	rm -rf $(VENV) $(ENGINES) demo-out demo-report.html dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) $(ANDROID) demo-out demo-report.html dist build .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Hatchling's build hook: a wheel carries the native engine compiled, for its host and for phones.
+"""Hatchling's build hook: a wheel carries the native engine compiled, for its host and for phones, and the docs.
 
 PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux; `macos_arm64` or `macos_x86_64`; or `any`, without
 an engine for the host. Any machine builds each of them. If it is not set, the wheel is the one for this machine.
@@ -59,6 +59,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
         for packaged, path in built.items():
             place = Path("device_runtime/native") / packaged.relative_to(NATIVE)
             build_data["force_include"][str(path)] = str(place)
+        for page in Path(self.root, "docs").glob("*.md"):  # for `phonograd docs`
+            build_data["force_include"][str(page)] = f"phonograd/docs/{page.name}"
         build_data["pure_python"] = kind == "any"
         build_data["tag"] = TAGS[kind]
 

@@ -147,7 +147,7 @@ def misfit(vocabulary: Vocabulary) -> list[str]:
     return [
         f"{vocabulary.source}: {len(odd)} of {len(vocabulary)} words ({len(odd) / len(vocabulary):.2%}) are unused, "
         f"as no text is split into them: {examples}; a model trained on such words gets worse: train it on texts as "
-        "phonograd splits them (docs/python.md), or leave the words out with: phonograd vocab import"
+        "phonograd splits them (`phonograd docs python`), or leave the words out with: phonograd vocab import"
     ]
 
 

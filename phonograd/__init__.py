@@ -1,4 +1,4 @@
-"""phonograd: training on the phone itself, as a Python API. docs/python.md tells it in one page.
+"""phonograd: training on the phone itself, as a Python API. `phonograd docs python` tells it in one page.
 
 `__init__.pyi` lists the names. Each is loaded when it is first used, so that `import phonograd` takes neither NumPy nor
 torch.

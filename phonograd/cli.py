@@ -45,6 +45,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "privacy": ("privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
     },
     "More": {
+        "docs": ("docs", "docs", "Print a page of the documentation."),
         "config": ("config", "config", "Print a command's configuration file."),
         "demo": ("demo", "demo", "Run one federated round at full size, from corpus to report."),
         "selftest": ("selftest", "selftest", "Check that this machine computes what others do."),
@@ -93,5 +94,5 @@ class LazyGroup(click.Group):
 def phonograd() -> None:
     """Train language models on phones: export artifacts, train, aggregate, and measure what each round costs.
 
-    Exit codes: 0 for success, 2 for wrong usage, others in docs/exit-codes.md. PHONOGRAD_DEBUG=1 shows tracebacks.
+    Exit codes: 0 for success, 2 for wrong usage, others in `phonograd docs exit-codes`. PHONOGRAD_DEBUG=1 shows tracebacks.
     """

@@ -196,9 +196,10 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
     except MemoryError:
         complain("out of memory; end other work, or use fewer --threads or a smaller model")
         code = OutOfMemoryError.exit_code
-    except (SystemExit, BrokenPipeError):  # click and rich make the one of the other
-        _leave_stdout()
-        code = READER_GONE
+    except (SystemExit, BrokenPipeError) as error:  # click and rich make the one of the other
+        code = 0 if getattr(error, "code", None) == 0 else READER_GONE  # 0: click has completed a shell's line
+        if code != 0:
+            _leave_stdout()
     except Exception as error:
         code = _unforeseen(error)
     return code if isinstance(code, int) else 0

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,15 @@ PACKAGES = {
     "apksigner": "apksigner",
     "d8 or dx": "dalvik-exchange",
     "android.jar": "libandroid-23-java",
+}
+# In the order of Tools: programs of the JDK, and where an SDK has its own.
+JDK = ("javac", "javadoc", "keytool")
+SDK = {
+    "aapt": ("build-tools/*/aapt",),
+    "zipalign": ("build-tools/*/zipalign",),
+    "apksigner": ("build-tools/*/apksigner",),
+    "d8 or dx": ("build-tools/*/d8", "build-tools/*/dx"),
+    "android.jar": ("platforms/*/android.jar",),
 }
 
 
@@ -42,22 +52,31 @@ class Tools:
 def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: Path | None = None) -> Tools:
     """The newest tools of an SDK: `sdk`, else ANDROID_HOME, else Debian's; `dexer` and `android_jar` override it.
 
-    Raises BuildError, which names the missing tool and says how to get it.
+    Raises BuildError, which names all that is missing and says how to get it.
     """
     sdk = sdk or Path(os.environ.get("ANDROID_HOME") or DEBIAN_SDK)
     for given in (dexer, android_jar):
         if given is not None and not given.is_file():
             raise BuildError(f"{given}: no such file; give an existing one, or omit the option")
-    return Tools(
-        javac=_of_jdk("javac"),
-        javadoc=_of_jdk("javadoc"),
-        keytool=_of_jdk("keytool"),
-        aapt=_of_sdk(sdk, "aapt", "build-tools/*/aapt"),
-        zipalign=_of_sdk(sdk, "zipalign", "build-tools/*/zipalign"),
-        apksigner=_of_sdk(sdk, "apksigner", "build-tools/*/apksigner"),
-        dexer=dexer or _of_sdk(sdk, "d8 or dx", "build-tools/*/d8", "build-tools/*/dx"),
-        android_jar=android_jar or _of_sdk(sdk, "android.jar", "platforms/*/android.jar"),
-    )
+    found = {name: shutil.which(name) for name in JDK}
+    found |= {name: _of_sdk(sdk, *patterns) for name, patterns in SDK.items()}
+    found |= {name: given for name, given in (("d8 or dx", dexer), ("android.jar", android_jar)) if given is not None}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
+        raise BuildError(
+            f"missing: {', '.join(missing)}, of a JDK of 11 or later on PATH and an Android SDK in {sdk}; install them, set "
+            f"ANDROID_HOME, or install Debian's packages: {packages} (docs/android.md)"
+        )
+    return Tools(*(Path(path) for path in found.values() if path is not None))
+
+
+def check_tools() -> None:
+    """End the process with a line that names all that is missing. It needs Python alone: make installs nothing before."""
+    try:
+        find_tools()
+    except BuildError as error:
+        sys.exit(f"error: {error}")
 
 
 def run_tool(tool: Path, *arguments: str | Path) -> str:
@@ -82,22 +101,12 @@ def run_tool(tool: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def _of_jdk(name: str) -> Path:
-    program = shutil.which(name)
-    if program is None:
-        raise BuildError(f"no {name} on PATH; install a JDK of 11 or later (Debian: apt install {PACKAGES[name]})")
-    return Path(program)
-
-
-def _of_sdk(sdk: Path, name: str, *patterns: str) -> Path:
+def _of_sdk(sdk: Path, *patterns: str) -> Path | None:
     for pattern in patterns:
         programs = sorted(sdk.glob(pattern), key=lambda path: _version(path.parent.name))
         if programs:
             return programs[-1]
-    raise BuildError(
-        f"{sdk}: no {name} (expected {' or '.join(patterns)}); set ANDROID_HOME to an Android SDK, "
-        f"or install Debian's {PACKAGES[name]}"
-    )
+    return None
 
 
 def _version(folder: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from phonograd.android_harness.phones.query import FACTS_SCRIPT, parse_facts
 from phonograd.android_harness.phones.readiness import DEFAULT_READINESS, Readiness
 from phonograd.device_runtime.base.errors import PhonogradError
 
-FIRST_STEPS = "turn on USB debugging on a phone, plug it in and tap Allow on its screen: docs/first-phone.md"
+FIRST_STEPS = "turn on USB debugging on a phone, plug it in and tap Allow on its screen: phonograd docs first-phone"
 
 
 def discover(adb: Adb, rules: Readiness = DEFAULT_READINESS, serials: Sequence[str] = ()) -> list[Phone]:

@@ -19,7 +19,7 @@ Place: TypeAlias = Server | Path | ServerStorage
 
 
 def report(server: Place) -> dict[str, Any]:
-    """What every round cost, and totals, in bytes on the wire; docs/server.md has the figures.
+    """What every round cost, and totals, in bytes on the wire; `phonograd docs server` has the figures.
 
     server: a URL, a Connection, as a Path a state folder, or a ServerStorage, whose store is not needed. Raises
     ServerRefusedError, ServerUnreachableError, StorageError where there is no ledger.

@@ -37,7 +37,7 @@ class Study(Settings, frozen=True):
     engine: Annotated[
         Engine, about("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
     ] = "local"
-    accept_noise: Annotated[bool, about("Simulate with noise of which the model learns nothing (docs/privacy.md).")] = (
+    accept_noise: Annotated[bool, about("Simulate with noise of which the model learns nothing (phonograd docs privacy).")] = (
         False
     )
     precision: Annotated[

@@ -91,7 +91,7 @@ def test_no_phone(phono: Run, desk: FakeAdb) -> None:
     assert (outcome.code, outcome.out) == (20, "Phones: none\n")
     assert outcome.err == (
         "phonograd: no phone is connected; turn on USB debugging on a phone, plug it in and tap Allow on its screen: "
-        "docs/first-phone.md\n"
+        "phonograd docs first-phone\n"
     )
 
 

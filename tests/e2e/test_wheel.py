@@ -271,6 +271,7 @@ def test_the_wheel_brings_every_file_of_the_folders_under_one_name(wheel: Path) 
         files = [path for path in (ROOT / "phonograd" / name).rglob("*") if path.is_file()]
         assert files, name
         expected |= {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    expected |= {f"phonograd/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
 
 

@@ -1,7 +1,6 @@
 """The APK, as Android's own tools see it."""
 
 import re
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from phonograd.device_runtime.native_build import build_phone_binary
 from phonograd.device_runtime.native_build.checks import check_android_library, check_phone_binary
 
 pytestmark = pytest.mark.apk
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -162,17 +162,19 @@ def test_the_newest_tools_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert find_tools(dexer=tools.zipalign).dexer == tools.zipalign
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        BuildError, match=r"no aapt \(expected build-tools/\*/aapt\); set ANDROID_HOME .* Debian's aapt"
-    ):
+def test_all_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BuildError, match="missing: aapt, zipalign, .*ANDROID_HOME, .*: aapt zipalign apksigner dalvik"):
         find_tools(sdk=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match="no javac on PATH; .* default-jdk-headless"):
+    with pytest.raises(BuildError, match="missing: javac, javadoc, keytool, of a JDK .*: default-jdk-headless default-jre"):
         find_tools()
-    (tmp_path / "javac").symlink_to(shutil.which("true", path="/usr/bin:/bin") or "")
-    with pytest.raises(BuildError, match="no javadoc on PATH; .* default-jdk-headless"):
-        find_tools()
+
+
+def test_make_says_what_is_missing_before_it_installs(tmp_path: Path) -> None:
+    line = ["make", "aar", f"ANDROID={tmp_path / 'venv'}", f"ANDROID_HOME={tmp_path}"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.fullmatch(r"error: missing: aapt, .*\nmake: .* Error 1\n", done.stderr)
+    assert not (tmp_path / "venv").exists()
 
 
 def test_the_arguments_of_d8(tools: Tools, keystore: Path, tmp_path: Path) -> None:
