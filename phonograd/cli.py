@@ -94,5 +94,6 @@ class LazyGroup(click.Group):
 def phonograd() -> None:
     """Train language models on phones: export artifacts, train, aggregate, and measure what each round costs.
 
-    Exit codes: 0 for success, 2 for wrong usage, others in `phonograd docs exit-codes`. PHONOGRAD_DEBUG=1 shows tracebacks.
+    Exit codes: 0 for success, 2 for wrong usage, others in `phonograd docs exit-codes`. PHONOGRAD_DEBUG=1 shows
+    tracebacks.
     """

@@ -65,14 +65,14 @@ def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: 
     if missing:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         raise BuildError(
-            f"missing: {', '.join(missing)}, of a JDK of 11 or later on PATH and an Android SDK in {sdk}; install them, set "
-            f"ANDROID_HOME, or install Debian's packages: {packages} (docs/android.md)"
+            f"missing: {', '.join(missing)}, of a JDK of 11 or later on PATH and an Android SDK in {sdk}; install them, "
+            f"set ANDROID_HOME, or install Debian's packages: {packages} (docs/android.md)"
         )
     return Tools(*(Path(path) for path in found.values() if path is not None))
 
 
 def check_tools() -> None:
-    """End the process with a line that names all that is missing. It needs Python alone: make installs nothing before."""
+    """End the process with a line that names all that is missing. Needs Python alone: make installs nothing before."""
     try:
         find_tools()
     except BuildError as error:

@@ -37,9 +37,9 @@ class Study(Settings, frozen=True):
     engine: Annotated[
         Engine, about("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
     ] = "local"
-    accept_noise: Annotated[bool, about("Simulate with noise of which the model learns nothing (phonograd docs privacy).")] = (
-        False
-    )
+    accept_noise: Annotated[
+        bool, about("Simulate with noise of which the model learns nothing (phonograd docs privacy).")
+    ] = False
     precision: Annotated[
         PrecisionChoice,
         about(

@@ -49,7 +49,8 @@ class SimulationSettings(Settings, frozen=True):
     )
     precision: Annotated[Precision, about("Precision of matrix products.")] = "fp32"
     publish: Annotated[
-        LinkCodec, about("Codec of the link from a round's base to its model; top-rows is lossy (phonograd docs server).")
+        LinkCodec,
+        about("Codec of the link from a round's base to its model; top-rows is lossy (phonograd docs server)."),
     ] = RoundRules().publish
     publish_rows: Annotated[Count, about("top-rows: rows of largest change to publish.")] = RoundRules().publish_rows
     publish_bits: Annotated[PublishBits, about("top-rows: bits a weight.")] = RoundRules().publish_bits

@@ -52,7 +52,10 @@ class StrategySettings(Settings, frozen=True):
 
     strategy: Annotated[
         str,
-        about(f"How updates are averaged: {', '.join(STRATEGIES)}; or MODULE:CLASS of your own (phonograd docs strategies)."),
+        about(
+            f"How updates are averaged: {', '.join(STRATEGIES)}; or MODULE:CLASS of your own "
+            "(phonograd docs strategies)."
+        ),
     ] = "fedavg"
     weighting: Annotated[Weighting, about("An update's weight in the average; paper P: equal.")] = "tokens"
     max_tokens: Annotated[

@@ -37,7 +37,8 @@ class RoundRules(Settings, frozen=True):
         Count, about("Rounds after which phones get a model, the mean of what these rounds made; paper P's N.")
     ] = 1
     publish: Annotated[
-        LinkCodec, about("Codec of the link from the last model to the next; top-rows is lossy (phonograd docs server).")
+        LinkCodec,
+        about("Codec of the link from the last model to the next; top-rows is lossy (phonograd docs server)."),
     ] = "rows-f32"
     publish_rows: Annotated[Count, about("top-rows: rows of largest change to publish.")] = 5000
     publish_bits: Annotated[PublishBits, about("top-rows: bits a weight.")] = 4

@@ -71,16 +71,17 @@ class ServerSettings(Settings, frozen=True):
     downloads: Annotated[
         Downloads,
         about(
-            "Who sends models: the server (direct), nginx before it (accel), the store (redirect): phonograd docs deployment."
+            "Who sends models: the server (direct), nginx before it (accel), the store (redirect): "
+            "phonograd docs deployment."
         ),
     ] = "direct"
     masked: MaskedSettings | None = None
     end_privacy: Annotated[
         bool, about("Let a restart open rounds without the noise or the masks that the last round has.")
     ] = False
-    accept_noise: Annotated[bool, about("Start with noise of which the model learns nothing (phonograd docs privacy).")] = (
-        False
-    )
+    accept_noise: Annotated[
+        bool, about("Start with noise of which the model learns nothing (phonograd docs privacy).")
+    ] = False
     security: SecuritySettings = SecuritySettings()
 
     def check_together(self) -> None:

@@ -14,13 +14,21 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from phonograd.device_runtime.native_build.compiler import cache_folder
 
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # What debian:*-slim leaves out of a minimal Debian, and of packages that are installed later.
-LEFT_OUT = ("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists")
+LEFT_OUT = (
+    "usr/share/doc",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/man",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
 # Arguments: lower layers, an upper one or "", a mount point, a scratch folder, the user; then the command.
 RUN = """
 set -eu
@@ -42,6 +50,19 @@ for place in $PLACES; do
 done
 PIP_CERT=/run/ca.crt exec chroot --userspec="$user" "$root" "$@"
 """
+
+
+# The fields of Image that instructions set.
+SAID = {
+    "ARG": "arguments",
+    "ENV": "environment",
+    "USER": "user",
+    "EXPOSE": "port",
+    "VOLUME": "volume",
+    "ENTRYPOINT": "entrypoint",
+    "CMD": "command",
+    "HEALTHCHECK": "health",
+}
 
 
 class UnknownLineError(Exception):
@@ -68,8 +89,8 @@ class Image:
         return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values()) / 1e6
 
     def line(self, scratch: Path, *command: str, upper: str = "", places: Sequence[str] = ()) -> list[str]:
-        """What runs a command in the image, as its user. Only `places`, each FOLDER:TARGET or tmpfs:TARGET, are writable
-        without the folder of an upper layer.
+        """What runs a command in the image, as its user. Without the folder of an upper layer, only `places`, each
+        FOLDER:TARGET or tmpfs:TARGET, are writable.
         """
         root = Path(tempfile.mkdtemp(dir=scratch))
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PIP_CERT": str(CERTIFICATES), "PLACES": " ".join(places)}
@@ -168,23 +189,16 @@ def _copy(rest: str, layer: Path, stages: dict[str, Image]) -> None:
 
 
 def _said(name: str, rest: str, image: Image) -> Image:
-    if name == "ARG":
-        return replace(image, arguments=image.arguments | _pairs(rest))
-    if name == "ENV":
-        return replace(image, environment=image.environment | _pairs(rest))
-    if name == "HEALTHCHECK":
-        return replace(image, health=tuple(json.loads(rest.partition(" CMD ")[2])))
-    if name == "ENTRYPOINT":
-        return replace(image, entrypoint=tuple(json.loads(rest)))
-    if name == "CMD":
-        return replace(image, command=tuple(json.loads(rest)))
-    if name == "EXPOSE":
-        return replace(image, port=int(rest))
-    if name == "USER":
-        return replace(image, user=rest)
-    if name == "VOLUME":
-        return replace(image, volume=rest)
-    raise UnknownLineError(f"{name} {rest}: the tests do not know this instruction")
+    if name not in SAID:
+        raise UnknownLineError(f"{name} {rest}: expected FROM, RUN, COPY or one of {', '.join(SAID)}")
+    value: Any = rest
+    if name in ("ARG", "ENV"):
+        value = getattr(image, SAID[name]) | _pairs(rest)
+    elif name in ("HEALTHCHECK", "ENTRYPOINT", "CMD"):
+        value = tuple(json.loads(rest[rest.index("[") :]))
+    elif name == "EXPOSE":
+        value = int(rest)
+    return replace(image, **{SAID[name]: value})
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ OF_A_CHECKOUT = ("docs/results.md", "docs/android.md")
 
 
 def messages() -> Iterator[str]:
-    """The strings of the packages' code that are no docstrings, and the docstrings of commands, which are their help."""
+    """The strings of the packages' code but docstrings, and the docstrings of commands, which are their help."""
     for path in (path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         documented = [node for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]

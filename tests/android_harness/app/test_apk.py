@@ -166,7 +166,9 @@ def test_all_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(BuildError, match="missing: aapt, zipalign, .*ANDROID_HOME, .*: aapt zipalign apksigner dalvik"):
         find_tools(sdk=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match="missing: javac, javadoc, keytool, of a JDK .*: default-jdk-headless default-jre"):
+    with pytest.raises(
+        BuildError, match="missing: javac, javadoc, keytool, of a JDK .*: default-jdk-headless default-jre"
+    ):
         find_tools()
 
 
