@@ -58,15 +58,15 @@ def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: 
     for given in (dexer, android_jar):
         if given is not None and not given.is_file():
             raise BuildError(f"{given}: no such file; give an existing one, or omit the option")
-    found = {name: shutil.which(name) for name in JDK}
+    found: dict[str, str | Path | None] = {name: shutil.which(name) for name in JDK}
     found |= {name: _of_sdk(sdk, *patterns) for name, patterns in SDK.items()}
     found |= {name: given for name, given in (("d8 or dx", dexer), ("android.jar", android_jar)) if given is not None}
     missing = [name for name, path in found.items() if path is None]
     if missing:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         raise BuildError(
-            f"missing: {', '.join(missing)}, of a JDK of 11 or later on PATH and an Android SDK in {sdk}; install them, "
-            f"set ANDROID_HOME, or install Debian's packages: {packages} (docs/android.md)"
+            f"missing: {', '.join(missing)}, of a JDK of 11 or later on PATH and an Android SDK in {sdk}; install "
+            f"them, set ANDROID_HOME, or install Debian's packages: {packages} (docs/android.md)"
         )
     return Tools(*(Path(path) for path in found.values() if path is not None))
 

@@ -48,7 +48,7 @@ for place in $PLACES; do
         *) mkdir -p "$target" && mount --bind "${place%%:*}" "$target" ;;
     esac
 done
-PIP_CERT=/run/ca.crt exec chroot --userspec="$user" "$root" "$@"
+PIP_CERT=/run/ca.crt exec /usr/sbin/chroot --userspec="$user" "$root" "$@"
 """
 
 
