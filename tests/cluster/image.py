@@ -42,11 +42,8 @@ mount -t tmpfs tmpfs "$root/run"
 cp "$PIP_CERT" "$root/run/ca.crt"
 mount --bind /etc/resolv.conf "$root/etc/resolv.conf"
 for place in $PLACES; do
-    target=$root${place#*:}
-    case $place in
-        tmpfs:*) mount -t tmpfs -o mode=1777 tmpfs "$target" ;;
-        *) mkdir -p "$target" && mount --bind "${place%%:*}" "$target" ;;
-    esac
+    mkdir -p "$root${place#*:}"
+    mount --bind "${place%%:*}" "$root${place#*:}"
 done
 PIP_CERT=/run/ca.crt exec /usr/sbin/chroot --userspec="$user" "$root" "$@"
 """
@@ -89,8 +86,8 @@ class Image:
         return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values()) / 1e6
 
     def line(self, scratch: Path, *command: str, upper: str = "", places: Sequence[str] = ()) -> list[str]:
-        """What runs a command in the image, as its user. Without the folder of an upper layer, only `places`, each
-        FOLDER:TARGET or tmpfs:TARGET, are writable.
+        """What runs a command in the image, as its user. Without the folder of an upper layer, only `places` are
+        writable, each FOLDER:TARGET.
         """
         root = Path(tempfile.mkdtemp(dir=scratch))
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PIP_CERT": str(CERTIFICATES), "PLACES": " ".join(places)}

@@ -33,10 +33,10 @@ def container(image: Image, folder: Path, artifacts: Path, *options: str) -> Ite
     """Start the image's command; yields what runs others beside it, until SIGTERM. Its network is its own: the port
     is fixed.
     """
-    volume = folder / "volume"
-    volume.mkdir(mode=0o700)
-    os.chown(volume, int(image.user), int(image.user))
-    places = (f"{volume}:{image.volume}", f"{artifacts}:/artifacts", "tmpfs:/tmp")
+    for name in ("volume", "tmp"):
+        (folder / name).mkdir(mode=0o700)
+        os.chown(folder / name, int(image.user), int(image.user))
+    places = (f"{folder}/volume:{image.volume}", f"{folder}/tmp:/tmp", f"{artifacts}:/artifacts")
     command = image.line(folder, *image.entrypoint, *image.command, *options, places=places)
     network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     with (folder / "log").open("wb") as log:
