@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
+from kubernetes_validate.utils import latest_version, validate
 
 from phonograd.server_agg.app import OPERATIONS
 from tests.cluster.image import ROOT, Image, read_image
@@ -104,7 +104,7 @@ def test_probes_ask_paths_that_are_open_to_everyone() -> None:
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
 def test_kubernetes_takes_the_manifests(path: Path) -> None:
     for document in documents(path):
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+        validate(document, latest_version(), strict=True)
 
 
 def test_compose_takes_the_file() -> None:
