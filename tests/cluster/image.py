@@ -49,8 +49,8 @@ PIP_CERT=/run/ca.crt exec /usr/sbin/chroot --userspec="$user" "$root" "$@"
 """
 
 
-# The fields of Image that instructions set.
-SAID = {
+# Instructions that set a field of Image, and which.
+SETTINGS = {
     "ARG": "arguments",
     "ENV": "environment",
     "USER": "user",
@@ -124,7 +124,7 @@ def build(text: str, folder: Path) -> Image:
                 _copy(rest, layer, stages)
             image = replace(image, layers=(layer, *image.layers))
         else:
-            image = _said(name, rest, image)
+            image = _apply_setting(name, rest, image)
         stages[stage] = image
     return image
 
@@ -134,7 +134,7 @@ def read_image(text: str) -> Image:
     image = Image(())
     for name, rest in instructions(text):
         if name not in ("RUN", "COPY"):
-            image = Image(()) if name == "FROM" else _said(name, rest, image)
+            image = Image(()) if name == "FROM" else _apply_setting(name, rest, image)
     return image
 
 
@@ -185,17 +185,17 @@ def _copy(rest: str, layer: Path, stages: dict[str, Image]) -> None:
             shutil.copy2(found, place)
 
 
-def _said(name: str, rest: str, image: Image) -> Image:
-    if name not in SAID:
-        raise UnknownLineError(f"{name} {rest}: expected FROM, RUN, COPY or one of {', '.join(SAID)}")
+def _apply_setting(name: str, rest: str, image: Image) -> Image:
+    if name not in SETTINGS:
+        raise UnknownLineError(f"{name} {rest}: expected FROM, RUN, COPY or one of {', '.join(SETTINGS)}")
     value: Any = rest
     if name in ("ARG", "ENV"):
-        value = getattr(image, SAID[name]) | _pairs(rest)
+        value = getattr(image, SETTINGS[name]) | _pairs(rest)
     elif name in ("HEALTHCHECK", "ENTRYPOINT", "CMD"):
         value = tuple(json.loads(rest[rest.index("[") :]))
     elif name == "EXPOSE":
         value = int(rest)
-    return replace(image, **{SAID[name]: value})
+    return replace(image, **{SETTINGS[name]: value})
 
 
 def _pairs(text: str) -> dict[str, str]:
