@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from phonograd import PersonalWords
 from phonograd.bench.predict import MODEL, PredictorScorer
 from phonograd.bench.results import load_results, render
 from phonograd.cli import phonograd
@@ -31,6 +32,16 @@ def test_savings_are_those_of_the_engine() -> None:
             savings = keystroke_savings(predictor, words(80), MESSAGES, learn=False)
             assert savings == (expected.kss, expected.kss_without_marks)
             assert found.perplexity_with_unknown == pytest.approx(expected.perplexity_with_unknown, rel=1e-5)
+
+
+def test_what_is_learned_meanwhile_is_followed_once() -> None:
+    with PersonalWords() as own, Predictor(ARTIFACTS, None, BackendOptions()) as predictor:
+        predictor.use(own)
+        keystroke_savings(predictor, words(80), [b"w1 w2<unk> w3", b"w4"], learn=True)
+        found = predictor.logits()
+        predictor.reset()
+        predictor.learn("w1 w2<unk> w3\nw4\n")
+        np.testing.assert_array_equal(predictor.logits(), found)
 
 
 @pytest.mark.long

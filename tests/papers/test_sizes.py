@@ -27,10 +27,11 @@ MODELS = {"2x650": 45.9, "keyboard-5mb": 4.7, "gboard-cifg": 1.4}
 OTHERS = {"own words ahead p50, %": (1.0,)}
 
 
-def run(tmp_path: Path, settings: sizes.Settings = SETTINGS) -> Outcome:
-    (tmp_path / "work").mkdir(exist_ok=True)
+def run(tmp_path: Path, settings: sizes.Settings = SETTINGS, seed: int = 1) -> Outcome:
+    work = tmp_path / f"work-{seed}"
+    work.mkdir(exist_ok=True)
     small = SmallInputs(tmp_path / "inputs")
-    return sizes.run(settings, Context(1, tmp_path / "work", tmp_path, 1, small, {}, lambda *_: None))
+    return sizes.run(settings, Context(seed, work, tmp_path, 1, small, {}, lambda *_: None))
 
 
 def made_up() -> result.Result:
@@ -104,6 +105,8 @@ def test_savings_are_those_that_the_api_measures(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sizes, "bench_predict", lambda *_: pytest.fail("measured again"))
     monkeypatch.setattr(sizes.phonograd, "quantize", lambda *_, **__: pytest.fail("measured again"))
     assert run(tmp_path).rows == found.rows
+    again = run(tmp_path, replace(SETTINGS, rounds={}), seed=2)  # as shipped alone: once for all seeds
+    assert again.rows == {"2x650, sms, as shipped": shipped}
 
 
 def test_rounds_train_other_users_than_those_who_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
