@@ -68,6 +68,16 @@ def test_its_files(aar: Aar, unpacked: Path) -> None:
     assert found <= written
 
 
+def test_the_page_has_its_sizes(aar: Aar) -> None:
+    files = ("classes.jar", BINARY, LIBRARIES["arm64-v8a"], EMULATOR_BINARY, LIBRARIES["x86_64"])
+    rows = re.findall(r"^\| .*? \| ([\d, +]+) \| ([\d, +]+) \|$", PAGE.read_text("utf-8"), re.M)
+    told = [[int(size.replace(",", "")) for row in rows for size in row[column].split(" + ")] for column in (0, 1)]
+    with zipfile.ZipFile(aar.path) as archive:
+        found = [archive.getinfo(file) for file in files]
+    assert told[0] == pytest.approx([one.file_size / 1e3 for one in found], rel=0.03)
+    assert told[1] == pytest.approx([one.compress_size / 1e3 for one in found], rel=0.03)
+
+
 def test_the_licence_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(contents, "__file__", str(tmp_path / "android_harness/app/contents.py"))
     assert contents.license_file(tmp_path).read_bytes() == LICENSE.read_bytes()
