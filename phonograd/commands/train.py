@@ -68,8 +68,6 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
         update = given.update or joined.update_path()
         settings = replace(settings, **_of_round(joined))
-    elif given.out is None and update is None:
-        console.say("nothing of this training is kept: --out FILE keeps the trained weights, --update FILE the update")
     build_on_first_use(console)
     precision = chosen_precision(console, given.precision, settings.options.threads)
     settings = replace(settings, options=config.take(BackendOptions, precision=precision))
@@ -82,6 +80,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         trained = train_on(
             folder, given.user, settings, rehearsal=given.rehearsal, out=given.out, update=update, hooks=hooks
         )
+    if given.out is None and update is None:
+        console.say("nothing of this training was kept: --out FILE keeps the trained weights, --update FILE the update")
     report = trained.report
     document: dict[str, Any] = {
         "threads": settings.options.threads,

@@ -28,7 +28,7 @@ def test_the_binary_for_phones(phono: Run, tmp_path: Path) -> None:
     assert document["page_bytes"] == 16384
     outcome = phono("build-phone", "--out", out)
     assert outcome.code == 0
-    for part in ("cached", document["sha256"], f"{facts.bytes:,}"):
+    for part in ("cached", document["sha256"][:12], f"{facts.bytes:,}"):
         assert part in outcome.out
 
 

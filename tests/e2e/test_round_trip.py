@@ -167,7 +167,7 @@ def test_a_second_phone_without_a_name_is_refused(phono: Run, workplace: Workpla
 
 def test_training_that_nothing_keeps_says_so(phono: Run, workplace: Workplace, desk: Path) -> None:
     outcome = phono("train", workplace.artifacts, "--user", workplace.user)
-    assert (outcome.code, outcome.err.partition(":")[0]) == (0, "nothing of this training is kept")
+    assert (outcome.code, outcome.err.partition(":")[0]) == (0, "nothing of this training was kept")
 
 
 def test_where_no_update_can_be_kept_its_option_is_named(phono: Run, workplace: Workplace, desk: Path) -> None:
