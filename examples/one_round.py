@@ -1,6 +1,6 @@
 """Federated averaging on one screen, without a server: text, training, codec, fold, perplexity.
 
-It makes up its texts, so that it runs anywhere, in seconds. It needs: pip install 'phonograd[export]'
+It makes up its texts, so that it runs anywhere, in seconds. It needs: pip install '.[export]'
 """
 
 import os

@@ -1,7 +1,7 @@
 """From your own PyTorch model to the bytes of a federated round. Open it as a notebook, or run it: it takes seconds.
 
 It makes up its texts, so that it runs anywhere; put your own files in their place.
-It needs: pip install 'phonograd[export]'
+It needs: pip install '.[export]'
 """
 
 # %% Texts: general ones to pre-train on, and those of three users, one message a line.

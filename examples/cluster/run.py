@@ -3,7 +3,7 @@
     python -m examples.cluster.run --replicas 3 --rounds 3 --phones 6 --kills 6
 
 It starts PostgreSQL, an S3, nginx and the servers, all on this machine, and ends them. It needs Debian's packages
-postgresql and nginx-light, and: pip install 'phonograd[postgres,s3]' 'moto[s3]' flask flask-cors
+postgresql and nginx-light, and: pip install '.[postgres,s3]' 'moto[s3]' flask flask-cors
 """
 
 import argparse

@@ -58,7 +58,8 @@ class Suggesting(context: Context, model: File?) : Closeable {
     init {
         val workspace = Workspace(context)
         val int8 = File(context.noBackupFilesDir, "int8.safetensors")
-        if (!int8.exists()) ModelFiles(workspace.binary).quantize(workspace.artifacts, model, int8)
+        val weights = model ?: File(workspace.artifacts, "weights.safetensors")
+        if (int8.lastModified() < weights.lastModified()) ModelFiles(workspace.binary).quantize(workspace.artifacts, model, int8)
         keyboard = Keyboard.open(workspace.artifacts, int8, File(context.noBackupFilesDir, "own.words"))
     }
 

@@ -27,7 +27,7 @@ def docs(console: Console, page: str | None) -> None:
     """Print PAGE of the documentation, such as `server`; without PAGE, list the pages."""
     if page is None:
         rows = [{"page": name, "read it to": what} for name, what in listed_pages().items()]
-        console.result({"pages": rows}, ("phonograd docs PAGE", rows))
+        console.result({"pages": rows}, ("Pages", rows))
         return
     text = (FOLDER / f"{page}.md").read_text("utf-8")
     if console.as_json or not sys.stdout.isatty():

@@ -170,4 +170,4 @@ def _phone_row(phone: dict[str, Any], now: float) -> dict[str, object]:
 
 
 def _moment(at: float | None) -> str:
-    return "no end" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    return "it is revoked" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
