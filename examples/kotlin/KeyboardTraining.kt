@@ -25,7 +25,7 @@ fun enroll(context: Context, server: String, phone: String, token: String) {
 
 private fun client(context: Context): RoundClient? {
     val workspace = Workspace(context)
-    return ServerConnection.enrolled(workspace)?.let { RoundClient(workspace, it, "rot-q2") }
+    return ServerConnection.read(workspace)?.let { RoundClient(workspace, it, "rot-q2") }
 }
 
 /** What a round needs of the network: its model, then its update. It schedules the training. The manifest names both jobs. */

@@ -81,7 +81,7 @@ class Image:
     health: tuple[str, ...] = ()
 
     def megabytes(self) -> float:
-        """Of the files of all layers."""
+        """The megabytes of the files of all layers."""
         files = (path.lstat() for layer in self.layers for path in layer.rglob("*") if not path.is_dir())
         return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values()) / 1e6
 

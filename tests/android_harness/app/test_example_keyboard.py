@@ -203,7 +203,7 @@ SECRET = "a1" * 8
 SERVER = {"server": "https://example.org", "phone": "phone-17", "token": f"pgd_{SECRET}_{SECRET * 4}"}
 
 
-def zipped(path: Path, folder: Path, *names: str) -> str:
+def zip_model(path: Path, folder: Path, *names: str) -> str:
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.write(folder / name, f"artifacts/{name}")
@@ -213,7 +213,7 @@ def zipped(path: Path, folder: Path, *names: str) -> str:
 def test_an_app_enrolls_its_phone(typed: Typed, artifacts: Artifacts, tmp_path: Path) -> None:
     """The model is unpacked once, and text is kept from here on."""
     names = [path.name for path in artifacts.folder.iterdir() if path.is_file()]
-    model, none = zipped(tmp_path / "zip", artifacts.folder, *names), zipped(tmp_path / "none", artifacts.folder)
+    model, none = zip_model(tmp_path / "zip", artifacts.folder, *names), zip_model(tmp_path / "none", artifacts.folder)
     who = (SERVER["server"], SERVER["token"])
     found = typed(
         field(),
@@ -241,7 +241,7 @@ def test_an_app_enrolls_its_phone(typed: Typed, artifacts: Artifacts, tmp_path: 
 def test_a_phone_that_cannot_be_enrolled(
     typed: Typed, artifacts: Artifacts, tmp_path: Path, names: tuple[str, ...], phone: str, why: str
 ) -> None:
-    model = zipped(tmp_path / "zip", artifacts.folder, *names)
+    model = zip_model(tmp_path / "zip", artifacts.folder, *names)
     with pytest.raises(subprocess.CalledProcessError) as refused:
         typed(field(), ["enroll", model, SERVER["server"], phone, SERVER["token"]])
     assert why in refused.value.stderr

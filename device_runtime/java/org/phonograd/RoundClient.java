@@ -95,7 +95,7 @@ public class RoundClient {
 
     /**
      * Makes this phone one of a server's: unpacks the exported model unless one is there, and keeps the rest for
-     * {@link ServerConnection#enrolled}. Call it once, or again after a change of server, name or token.
+     * {@link ServerConnection#read}. Call it once, or again after a change of server, name or token.
      *
      * @param model a ZIP of the folder that {@code phonograd export} wrote, such as an asset of the app; the caller closes it
      * @throws IllegalArgumentException as {@link ServerConnection} does; nothing is written

@@ -93,7 +93,7 @@ public final class ServerConnection {
      * @throws UncheckedIOException if its file, server.json in the workspace, cannot be read, or was changed to something else
      */
     @Nullable
-    public static ServerConnection enrolled(@NonNull Workspace workspace) {
+    public static ServerConnection read(@NonNull Workspace workspace) {
         try {
             return workspace.server.isFile() ? Enrolment.read(workspace.server) : null;
         } catch (IOException error) {

@@ -26,7 +26,7 @@ public final class NetworkRound extends RoundJob {
     static RoundClient client(Context context) {
         Workspace workspace = new Workspace(context);
         try {
-            ServerConnection server = ServerConnection.enrolled(workspace);
+            ServerConnection server = ServerConnection.read(workspace);
             return server == null ? null : new RoundClient(workspace, server, "rot-q2");
         } catch (UncheckedIOException error) {
             Log.w("phonograd", "no rounds: " + error);

@@ -47,7 +47,7 @@ public final class TypingDrive implements Typing.Field {
                     collected.add(told.getString(1));
                     break;
                 case "phone": // its name at the server
-                    field.commit(ServerConnection.enrolled(workspace).phone);
+                    field.commit(ServerConnection.read(workspace).phone);
                     break;
                 case "enroll": // model.zip, server, phone, token
                     try (InputStream model = new FileInputStream(told.getString(1))) {
