@@ -136,4 +136,4 @@ def test_the_command_builds_the_library(tmp_path: Path, capfd: pytest.CaptureFix
     assert (document["sha256"], document["glibc"]) == (facts.sha256, "2.17")
     assert {"pg_round_open", "pg_round_train", "pg_round_cancel", "pg_engine_step"} <= set(document["exports"])
     assert run(phonograd, line) == 0
-    assert facts.sha256 in capfd.readouterr().out
+    assert facts.sha256[:12] in capfd.readouterr().out
