@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
@@ -64,9 +65,10 @@ def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
         remarks.append("the projection's bias is part of the decoder's, to which the decoder maps it")
     folded = _without_proj_size(state)
     if folded is not state:
+        was, now = map(_count_numbers, (state, folded))
         remarks.append(
-            "its LSTM's proj_size is multiplied into the weights that read it: they compute the same, and are more "
-            "numbers to train and send; `phonograd inspect` counts them"
+            "its LSTM's proj_size is multiplied into the weights that read it: they compute the same, from "
+            f"{now:,} numbers to train and send in place of {was:,}"
         )
     return folded, remarks
 
@@ -133,6 +135,11 @@ def _without_proj_size(state: StateDict) -> StateDict:
                 return state  # the shapes are refused later
             made[name] = (state.read(name) @ P).astype(np.float32)
     return _with(state, made, *(match[0] for _, match in projections)) if made else state
+
+
+def _count_numbers(state: StateDict) -> int:
+    repeated = "decoder.weight" if _is_tied(state) else None
+    return sum(prod(spec.shape) for name, spec in state.specs.items() if name != repeated)
 
 
 def _is_tied(state: StateDict) -> bool:

@@ -187,7 +187,8 @@ def _show(console: Console, document: dict[str, Any]) -> None:
     tables: list[tuple[str, Rows]] = [
         ("Training", figures({key: value for key, value in shown.items() if key not in hidden}))
     ]
-    if files := [{"file": kind, **document[kind]} for kind in ("weights", "update") if kind in document]:
+    written = {kind: document.get(kind, {}) for kind in ("weights", "update")}
+    if files := [{"file": kind, **one} for kind, one in written.items() if one.get("path")]:
         tables.append(("Written", files))
     if receipt := document.get("receipt"):
         tables.append(("Accepted", figures(receipt)))

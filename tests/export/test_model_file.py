@@ -322,7 +322,8 @@ def test_an_lstm_with_proj_size_computes_the_same_without(
     found = load_model(save(tmp_path / "my.pt", mine.state_dict()))
     assert found.config == LanguageModelConfig("lstm", 11, 5, 8, 2, tied)
     assert found.weights[hidden_weights].shape[1] == 8
-    assert "its LSTM's proj_size is multiplied into" in " ".join(found.remarks)
+    numbers = f"from {found.config.parameters:,} numbers to train and send in place of "
+    assert numbers in " ".join(found.remarks)
     ours, tokens = LanguageModel(found.config), torch.randint(0, 11, (6, 3))
     ours.load(found.weights)
     expected = decoder(projection(lstm(encoder(tokens))[0]))
