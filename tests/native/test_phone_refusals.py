@@ -122,7 +122,8 @@ def both(place: Place, capfd: pytest.CaptureFixture[str]) -> Both:
     """Has `phonograd-phone` and `phonograd` do the same: what both say on stderr, in one spelling."""
 
     def run_both(code: int, command: str, *options: object) -> str:
-        kept = ("--out", place.user.with_suffix(".trained")) if command == "train" else ()
+        keeps = command != "train" or "--out" in options
+        kept = () if keeps else ("--out", place.user.with_suffix(".trained"))
         line = (command, place.artifacts.folder, "--threads", 1, *kept, *options)
         ours = place.run(*line)
         assert (ours.code, run(phonograd, python_line(*line))) == (code, code), ours.err
