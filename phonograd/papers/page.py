@@ -183,7 +183,8 @@ def conditions(result: Result) -> Iterator[str]:
     simulation = settings.get("simulation", settings)
     model = result.model | settings.get("model", {})
     training = {**document_of(TrainingConfig()), **result.model, **settings.get("training", {})}
-    if not ("runs" in settings or "methods" in settings or "simulation" in settings):
+    simulates = "simulation" in settings and settings.get("rounds", True)
+    if not ("runs" in settings or "methods" in settings or simulates):
         return
     words = f"{model['vocabulary']:,} words; " if "vocabulary" in model else ""
     drawn = simulation.get("output_sample")
