@@ -142,10 +142,9 @@ def run(settings: Settings, context: Context) -> Outcome:
             for kind, of_kind in people.items():
                 row = f"{model}, {kind}, {state}"
                 context.progress(place, len(models), row)
-                if state == SHIPPED:  # nothing is drawn: once for all seeds that are given these weights
-                    found = every_seed.measure_once(f"{row}, {digest}", partial(measure, of_kind))
-                else:
-                    found = context.measure_once(row, partial(measure, of_kind))
+                # As shipped nothing is drawn: once for all seeds that are given these weights.
+                place_of, part = (every_seed, f"{row}, {digest}") if state == SHIPPED else (context, row)
+                found = place_of.measure_once(part, partial(measure, of_kind))
                 units[row] = {way: found[way] for way in WAYS}
                 rows[row] = figures_of(units[row], units[f"{next(iter(models))}, {kind}, {state}"])
                 rows[row] |= {"MB up a round": fmean(found["bytes up"]) / 1e6} if "bytes up" in found else {}
