@@ -13,7 +13,7 @@ from phonograd.config.files import FILES
 from phonograd.config.values import Config
 from phonograd.console import NAMES, Console, complain, name_options, option_names, run
 from phonograd.device_runtime.base.errors import ServerRefusedError
-from phonograd.pages import format_value, with_errors
+from phonograd.pages import format_value, worded
 from phonograd.server_agg.log_format import TextFormatter, configure, event
 
 HOSTILE = "a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
@@ -96,7 +96,7 @@ def printed_at(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_columns_leave_where_a_terminal_is_narrow_what_says_nothing_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for width, gone in ((80, ""), (50, "kept back"), (40, "fingerprint"), (30, "kept back, fingerprint")):
+    for width, gone in ((80, ""), (50, "kept back"), (40, "kept back, why"), (30, "kept back, up, why")):
         table, _, told = printed_at(width, monkeypatch, capsys).partition("Not shown at this width: ")
         assert " ".join(told.split()).partition(". ")[0] == gone
         assert max(map(len, table.splitlines())) <= width
@@ -111,7 +111,7 @@ def test_a_cell_that_is_wider_than_the_terminal_is_folded(
 ) -> None:
     monkeypatch.setitem(TABLE, "round", "1" * 70)
     shown = printed_at(60, monkeypatch, capsys)
-    assert "1" * 40 in shown and TABLE["up"] in shown
+    assert "1" * 40 in shown and TABLE["fingerprint"] in shown
 
 
 def test_figures_have_the_digits_that_their_errors_leave() -> None:
@@ -123,5 +123,5 @@ def test_figures_have_the_digits_that_their_errors_leave() -> None:
         "c": 5.0,
         "c_error": 0.0,
     }
-    assert with_errors(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
+    assert worded(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
     assert format_value("31" * 32) == "31" * 6

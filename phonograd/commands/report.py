@@ -255,6 +255,7 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
         "phone": phone["phone"] or "not named",
         "state": phone["state"],
         "codec": phone["codec"],
+        "reason": phone["reason"],
         "useful": size(phone["useful_bytes"]),
         "retried": size(phone["retried_bytes"]),
         "refused": size(phone["rejected_bytes"] + phone["late_bytes"]),
@@ -266,7 +267,6 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
         "TCP down": "" if phone["down_tcp_bytes"] is None else size(phone["down_tcp_bytes"]),
         "requests": phone["requests"],
         "upload starts": phone["upload_starts"],
-        "reason": phone["reason"],
     }
 
 

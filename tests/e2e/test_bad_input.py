@@ -276,7 +276,7 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
     assert json.loads(done.stdout) == [10] * 2
     said = done.stderr.splitlines()
     assert len(said) == 2
-    assert all("pip install 'phonograd[export]'" in line for line in said)
+    assert all("pip install '.[export]'" in line for line in said)
 
 
 def test_export_needs_no_package_metadata(

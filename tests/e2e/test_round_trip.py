@@ -101,7 +101,7 @@ def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplac
     with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
         assert phono(*train, "--server", url).code == 0
         again = phono(*train, "--server", url)
-        assert (again.code, f"{url}: no place for p1 in round 1: " in again.err) == (8, True)
+        assert (again.code, f"{url}: no place in round 1: phone p1: " in again.err) == (8, True)
     assert list(desk.glob("phonograd-updates/*/*")) == []
 
 
@@ -160,7 +160,7 @@ def test_a_second_phone_without_a_name_is_refused(phono: Run, workplace: Workpla
             outcome = phono(*line)
             assert (outcome.code, outcome.err.rpartition("; ")[2]) == (
                 8,
-                "phones without --phone share the name phone: give each its own\n",
+                "phones without --phone share the name unnamed: give each its own\n",
             )
         assert phono(*train, "--server", url, "--phone", "bob").code == 0
 
