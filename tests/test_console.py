@@ -120,7 +120,7 @@ def test_a_cell_that_is_wider_than_the_terminal_is_folded(
 ) -> None:
     monkeypatch.setitem(TABLE, "round", "1" * 70)
     shown = printed_at(60, monkeypatch, capsys)
-    assert "1" * 40 in shown and TABLE["fingerprint"] in shown
+    assert "1" * 30 in shown and TABLE["fingerprint"] in shown
 
 
 def test_figures_have_the_digits_that_their_errors_leave() -> None:
