@@ -16,6 +16,7 @@ from phonograd.bench.measuring import in_fresh_process
 from phonograd.bench.results import Document, result_of
 from phonograd.bench.synthetic import random_weights, write_synthetic_updates
 from phonograd.bench.worker import AggregationJob
+from phonograd.device_runtime.base.errors import how_to_install
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors, tile_ranges
 from phonograd.export.presets import preset_named
 
@@ -23,7 +24,7 @@ SCHEMA_VERSION = 1
 FULL = "full-f32"
 FLOWER, FLOWER_PEER = "flower", "phonograd.bench.peers.flower"
 UPDATES_PEER = "phonograd.bench.peers.flower_updates"
-FLOWER_HINT = "pip install 'phonograd[flower]', best in an environment of its own, and give --flower-python PYTHON"
+FLOWER_HINT = f"best in an environment of its own, {how_to_install('flower')}, and give --flower-python PYTHON"
 TOKENS = 3000  # of the first phone; each next one has 100 more
 # Flower sums in float32: each of 40 additions may round by 2^-25 of weights of at most 0.3.
 TOLERANCE = 1e-6

@@ -254,7 +254,7 @@ def section(document: Document) -> Iterator[str | Table]:
         "ms to open": figure("open_seconds", ".0f", MS),
         "own memory, MB": figure("own_rss_bytes", ".0f", MB),
         "weights, MB": figure("weight_bytes", ".0f", MB),
-        "KSS": figure("kss", ".2%"),
+        "KSS": figure("kss", ".1%"),
         "perplexity": figure("perplexity", ".2f"),
         "with unknown words": figure("perplexity_with_unknown", ".2f"),
     }

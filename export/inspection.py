@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.documents import document_of
-from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
+from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError, how_to_install
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import GRAPHS, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
@@ -33,8 +33,7 @@ def operators(path: Path) -> dict[str, int]:
 
 def how_to_get_onnx() -> str:
     """The command. Any version of onnx reads graphs; the extra has the one that also exports, for older Pythons."""
-    package = "onnx" if sys.version_info >= (3, 13) else "'phonograd[export]'"
-    return f"pip install {package}"
+    return "run: pip install onnx" if sys.version_info >= (3, 13) else how_to_install("export")
 
 
 def describe(artifacts: Artifacts) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, chec
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.layouts import in_our_layout, refuse_other_kinds
 from phonograd.export.state_dict import StateDict, open_state_dict
-from phonograd.export.tensor_names import MODULES, Renames, our_names
+from phonograd.export.tensor_names import MODULES, Renames, our_names, usual_renames
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh|hr)_l(\d+)\Z")
@@ -131,9 +131,10 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
     table = state.specs.get(f"{spelling.embedding}.weight")
     first = state.specs.get(_hidden_weights(spelling, 0))
     if table is None or first is None or len(table.shape) != 2 or len(first.shape) != (3 if spelling.canonical else 2):
+        likely = " ".join(f"`renames` {one}" for one in usual_renames(state.specs))
         raise WeightsError(
             f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; export it "
-            "with other names, by `renames`, OLD=NEW"
+            f"with {likely or 'other names, by `renames`, OLD=NEW'}"
         )
     hidden = first.shape[-2] // GATES["cifg"] if spelling.recurrent == "cifg" else first.shape[-1]
     cell = _cell_of(state, spelling, first)
@@ -233,7 +234,11 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
             places = {place: place.rpartition(".") for place in (name.rpartition(".")[0] for name in others)}
             parts = [f"{place}={part}" for place, (above, _, part) in places.items() if above and part in MODULES]
             advice = f"export it without what scores don't need, by `ignore`, or {advice}"
-            parts += _likely_renames([specs[name] for name in specs if name not in weights], others, weights)
+            parts += usual_renames(others)
+            missing = [spec for spec in specs.values() if spec.name not in weights]
+            if config.tied:  # or what looks so, as its output layer has another name
+                missing.append(TensorSpec("decoder.weight", "F32", (config.vocabulary, config.hidden)))
+            parts += _likely_renames(missing, others, weights)
             if parts:  # a part of the model that lies elsewhere: without it, another model would be exported
                 advice = f"export it with `renames` {parts[0]}, where a part of the model is"
             advice = f"not understood: {unread}; {advice}"

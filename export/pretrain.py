@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.errors import (
     TrainingError,
     UsageError,
     VocabularyError,
+    how_to_install,
 )
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -103,9 +104,7 @@ def _trainer(job: Job, state: PretrainState) -> Trainer:
         try:
             from phonograd.export.pretrain_torch import TorchTrainer  # noqa: PLC0415  # an extra's
         except ImportError as error:
-            raise MissingExtraError(
-                f"backend torch needs torch ({error}); install it with: pip install 'phonograd[export]'"
-            ) from error
+            raise MissingExtraError(f"backend torch needs torch ({error}); {how_to_install('export')}") from error
         return TorchTrainer(job, state)
     from phonograd.export.pretrain_native import NativeTrainer  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import MissingExtraError, WeightsError
+from phonograd.device_runtime.base.errors import MissingExtraError, WeightsError, how_to_install
 from phonograd.device_runtime.base.files import regular_file
 from phonograd.device_runtime.formats.tensor_file import (
     HEADER_CAP_BYTES,
@@ -139,7 +139,7 @@ def _unpickle(path: Path) -> object:
         import torch  # noqa: PLC0415  # safetensors are read without it
     except ImportError as error:
         raise MissingExtraError(
-            f"{path}: reading a PyTorch file needs torch ({error}); install it with: pip install 'phonograd[export]'"
+            f"{path}: reading a PyTorch file needs torch ({error}); {how_to_install('export')}"
         ) from error
     # Mapped, so that a shape which does not fit is refused before 180 MB are read; old files can't be.
     mapped = zipfile.is_zipfile(path)

@@ -1,6 +1,6 @@
 """What a model's tensors are called: without those of others, renamed, without the modules that the model lies in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from phonograd.device_runtime.base.errors import WeightsError
@@ -10,6 +10,11 @@ Renames = Sequence[tuple[str, str]]
 
 RECURRENT = ("rnn", "rnns", "lstm", "lstms", "gru", "grus", "cifg")
 MODULES = ("encoder", "embedding", *RECURRENT, "projection", "decoder")  # the parts of a model, by name
+# How the names begin that others usually give them.
+USUAL_NAMES = {
+    "encoder": ("emb", "word_emb", "wte"),
+    "decoder": ("lm_head", "head", "out", "fc", "linear", "classifier"),
+}
 # What DataParallel, compile, FSDP and activation checkpoints put before the names of a module that they wrap.
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -42,6 +47,17 @@ def our_names(state: StateDict, renames: Renames = (), ignore: Sequence[str] = (
     if left := [name for name in state.specs if name not in names]:
         remarks.append(f"left out: {', '.join(left)}")
     return state.rename(names), remarks
+
+
+def usual_renames(names: Iterable[str]) -> list[str]:
+    """Renames, OLD=NEW, of modules that go by a usual name, and of the recurrent layers, told by their tensors."""
+    renames = {}
+    for module, _, tensor in (name.rpartition(".") for name in names):
+        part = module.rpartition(".")[2]
+        likely = [ours for ours, usual in USUAL_NAMES.items() if part.startswith(usual)]
+        if part not in MODULES and (tensor == "weight_hh_l0" or likely):
+            renames[module] = "rnn" if tensor == "weight_hh_l0" else likely[0]
+    return [f"{old}={new}" for old, new in renames.items()]
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
 from phonograd.device_runtime.base.visible import visible, with_options
-from phonograd.pages import format_value, with_errors
+from phonograd.pages import format_value, worded
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
@@ -55,8 +55,11 @@ class Console:
             click.echo(visible(line), err=True)
 
     @contextlib.contextmanager
-    def progress(self, title: str) -> Iterator[Progress]:
-        """A progress bar on stderr, from the first report on. Silent when quiet or not on a terminal."""
+    def progress(self, title: str, counted: str) -> Iterator[Progress]:
+        """A progress bar on stderr, from the first report on. Silent when quiet or not on a terminal.
+
+        counted: what is done and in all, such as steps.
+        """
         if self.quiet or not sys.stderr.isatty():
             yield _no_progress
             return
@@ -66,7 +69,7 @@ class Console:
         bar_columns = (
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
-            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.completed:,}/{task.total:,} " + counted),
             bars.TimeRemainingColumn(),
             bars.TextColumn("{task.fields[note]}"),
         )
@@ -103,10 +106,11 @@ def print_table(title: str, rows: Rows) -> None:
         return
     cells = {key: [visible(format_value(row.get(key))) for row in rows] for key in {k: 0 for row in rows for k in row}}
     headings = {key: visible(key) for key in cells}
-    # Off a terminal the width is unknown: never cut a row that a script or a log may read.
-    screen = Screen(width=None if sys.stdout.isatty() else WIDEST)
+    # Off a terminal the width is unknown, but for COLUMNS: never cut a row that a script or a log may read.
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    screen = Screen(width=None if known else WIDEST)
     needs = {key: column_needs(headings[key], cells[key]) for key in cells}
-    stay = fitting_columns(needs, screen.width if sys.stdout.isatty() else sys.maxsize)
+    stay = fitting_columns(needs, screen.width if known else sys.maxsize)
     table = Table()
     for key, width in column_widths({key: needs[key] for key in stay}, screen.width).items():
         numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
@@ -121,13 +125,13 @@ def print_table(title: str, rows: Rows) -> None:
 
 
 def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
-    """A table's rows of one result: its figures one below another."""
-    return [{title: name, "value": value} for name, value in document.items()]
+    """A table's rows of one result: its figures, in words, one below another."""
+    return [{title: name, "value": value} for name, value in worded(document).items()]
 
 
 def side_by_side(results: Mapping[str, Mapping[str, object]]) -> Rows:
     """A table's rows of several results, by name: a column of each, with the standard errors of figures."""
-    columns = {name: with_errors(result) for name, result in results.items()}
+    columns = {name: worded(result) for name, result in results.items()}
     names = dict.fromkeys(figure for column in columns.values() for figure in column)
     return [{"figure": figure, **{name: column.get(figure) for name, column in columns.items()}} for figure in names]
 
@@ -169,9 +173,13 @@ def option_names() -> dict[str, str]:
     context = click.get_current_context()
     options = [param for param in context.command.params if isinstance(param, click.Option)]
     names = {option.opts[0].removeprefix("--").replace("-", "_"): option.opts[0] for option in options}
-    names |= {str(option.name): option.opts[0] for option in options}
+    names |= {str(option.name): _names_of(option) for option in options}
     names |= context.meta.get(NAMES, {})
     return names
+
+
+def _names_of(option: click.Option) -> str:
+    return f"{option.opts[0]} or {option.envvar}" if option.envvar else option.opts[0]
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from phonograd.config.files import FILES
 from phonograd.config.values import Config
 from phonograd.console import NAMES, Console, complain, name_options, option_names, run
 from phonograd.device_runtime.base.errors import ServerRefusedError
-from phonograd.pages import format_value, with_errors
+from phonograd.pages import format_value, worded
 from phonograd.server_agg.log_format import TextFormatter, configure, event
 
 HOSTILE = "a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
@@ -52,6 +52,7 @@ def test_words_and_lines_stay(capsys: pytest.CaptureFixture[str]) -> None:
     ("command", "names"),
     [
         ("serve", {"deadline_seconds": "--deadline-seconds", "epsilon_budget": "strategy.dp-fedavg.epsilon_budget"}),
+        ("report", {"token": "--token or PHONOGRAD_TOKEN"}),
         ("eval", {"threads": "--threads", "deadline_seconds": "deadline_seconds"}),
     ],
 )
@@ -73,7 +74,7 @@ def test_a_message_names_a_commands_options_and_keys(command: str, names: dict[s
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
-    assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == [*names.values()]
+    assert [line.partition("raise ")[2] for line in stream.getvalue().splitlines()] == [*names.values()]
 
 
 TABLE = {
@@ -96,7 +97,7 @@ def printed_at(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_columns_leave_where_a_terminal_is_narrow_what_says_nothing_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for width, gone in ((80, ""), (50, "kept back"), (40, "fingerprint"), (30, "kept back, fingerprint")):
+    for width, gone in ((80, ""), (50, "kept back"), (40, "kept back, why"), (30, "kept back, up, why")):
         table, _, told = printed_at(width, monkeypatch, capsys).partition("Not shown at this width: ")
         assert " ".join(told.split()).partition(". ")[0] == gone
         assert max(map(len, table.splitlines())) <= width
@@ -106,12 +107,20 @@ def test_columns_leave_where_a_terminal_is_narrow_what_says_nothing_first(
             assert (cell if name != "why" else "prose,") in table or not shown
 
 
+def test_a_pipe_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for columns, widest in (("60", 60), ("", 200)):
+        monkeypatch.setenv("COLUMNS", columns)
+        Console(as_json=False, quiet=False).result({}, ("Rounds", [TABLE | {"why": TABLE["why"] * 5}]))
+        found = max(map(len, capsys.readouterr().out.splitlines()))
+        assert widest - 20 < found <= widest
+
+
 def test_a_cell_that_is_wider_than_the_terminal_is_folded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(TABLE, "round", "1" * 70)
     shown = printed_at(60, monkeypatch, capsys)
-    assert "1" * 40 in shown and TABLE["up"] in shown
+    assert "1" * 30 in shown and TABLE["fingerprint"] in shown
 
 
 def test_figures_have_the_digits_that_their_errors_leave() -> None:
@@ -123,5 +132,13 @@ def test_figures_have_the_digits_that_their_errors_leave() -> None:
         "c": 5.0,
         "c_error": 0.0,
     }
-    assert with_errors(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
+    assert worded(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
+    shares: dict[str, object] = {"kss": 0.1492, "kss_error": 0.0065, "user_share": 1.0, "top1_with_unknown": None}
+    assert [*worded(shares).items()] == [
+        ("keystrokes saved", "14.9 ± 0.7 %"),
+        ("user's share of the tokens", "100.0 %"),
+        ("top-1 with unknown words", None),
+    ]
+    facts = {"peak_rss_bytes": 62_400_000, "nbytes": 7, "precision": "fp32"}
+    assert worded(facts) == {"peak memory, MB": 62.4, "bytes": 7, "precision": "fp32"}
     assert format_value("31" * 32) == "31" * 6

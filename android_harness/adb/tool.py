@@ -10,6 +10,7 @@ from pathlib import Path
 
 from phonograd.android_harness.adb.command import last_line, run_adb
 from phonograd.android_harness.errors import AdbError
+from phonograd.device_runtime.base.errors import how_to_install
 
 VERSION_SECONDS = 20.0
 _NAME = "Android Debug Bridge version "
@@ -36,7 +37,7 @@ def find_adb() -> AdbTool:
         except AdbError as error:
             refused.append(str(error))
     reason = "; ".join(refused) or "not on PATH, not in ANDROID_HOME"
-    raise AdbError(f"adb not found ({reason}); get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
+    raise AdbError(f"adb not found ({reason}); get it: `apt install adb`, or {how_to_install('adb')}")
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
-from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError, how_to_install
 
 # Placeholders for the page's CSS variables of these names, which differ between light and dark.
 INK, SOFT, GRID, REFERENCE = "#1a2330", "#566273", "#dfe3e9", "#a3230f"
@@ -49,7 +49,7 @@ def plot_style() -> Iterator[None]:
     try:
         import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to import
     except ImportError as error:
-        raise MissingExtraError("the page's plots need matplotlib; pip install 'phonograd[plots]'") from error
+        raise MissingExtraError(f"the page's plots need matplotlib; {how_to_install('plots')}") from error
     with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE}), warnings.catch_warnings():
         # The browser has the glyphs.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

@@ -8,6 +8,11 @@ code for wrong usage, and 130 means interrupted.
 import sys
 
 
+def how_to_install(extra: str) -> str:
+    """How to get what an extra brings: from a checkout, as no package index has phonograd."""
+    return f"in a checkout of phonograd, run: pip install '.[{extra}]'"
+
+
 class PhonogradError(Exception):
     """Base of all errors that a user can fix. docs/exit-codes.md lists the values of `exit_code`."""
 
@@ -80,10 +85,10 @@ class MissingExtraError(UnsupportedError):
     @classmethod
     def for_export(cls, what: str, error: ImportError) -> "MissingExtraError":
         """Return the error for `what`, which needs ONNX Runtime training: its packages end with Python 3.12."""
-        how = "install it with: pip install 'phonograd[export]'"
+        how = how_to_install("export")
         if sys.version_info >= (3, 13):
             found = ".".join(map(str, sys.version_info[:2]))
-            how = f"Python 3.10, 3.11 or 3.12 expected, found {found}; in one of those: pip install 'phonograd[export]'"
+            how = f"Python 3.10, 3.11 or 3.12 expected, found {found}; with one of those, {how}"
         return cls(f"{what} ({error}); {how}")
 
 

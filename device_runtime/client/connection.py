@@ -271,6 +271,8 @@ def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
     problem: Mapping[str, Any] = _json(response) or {}
     title = str(problem.get("title", response.reason_phrase))[:200]
     detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        detail += "; give it as `token`"
     error = ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
     error.status = response.status_code
     after = response.headers.get("Retry-After", "")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.base.errors import BuildError, MissingExtraError
+from phonograd.device_runtime.base.errors import BuildError, MissingExtraError, how_to_install
 from phonograd.device_runtime.base.files import lock_file, storage_errors
 from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.native_build.android import android_headers, android_parts, make_c_library
@@ -59,9 +59,7 @@ def find_zig() -> Path:
     try:
         package = importlib.metadata.distribution("ziglang")
     except importlib.metadata.PackageNotFoundError as error:
-        raise MissingExtraError(
-            "compiling the native engine needs ziglang; install it with: pip install 'phonograd[build]'"
-        ) from error
+        raise MissingExtraError(f"compiling the native engine needs ziglang; {how_to_install('build')}") from error
     if package.version != ZIG_VERSION:
         raise BuildError(
             f"ziglang: version {ZIG_VERSION} expected, found {package.version}; "

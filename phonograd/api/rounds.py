@@ -1,5 +1,6 @@
 """A server as a phone meets it: who asks, a place in the open round, and the update there."""
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 UPDATES = RoundSettings().updates
 BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a masked round send before their update
 CONFLICT = 409  # the status of a second update in the name of one phone
-ROUND_OVER = 410  # the status of what is sent for a masked round that failed, or has ended
-UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
+ROUND_OVER = 410  # the status of what is sent for a masked round that failed or has ended, or for an upload that has
+UNNAMED = "unnamed"  # who sends to a server that asks for no token, where nobody is named
 SHARED = f"; phones without `phone` share the name {UNNAMED}: give each its own"
 
 
@@ -109,7 +110,9 @@ class JoinedRound:
                 made.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{folder}: cannot write: {error.strerror}; name a file with `update`") from error
-        return folder / f"{self.phone or UNNAMED}.update"
+        name = self.phone or UNNAMED
+        # Several may train at once without a name: none writes another's file.
+        return folder / f"{name if name != UNNAMED else f'{name}-{os.getpid()}'}.update"
 
     def run_history_path(self) -> Path | None:
         """File of the dp-ftrl rounds that this phone took part in; None for another strategy."""
@@ -219,7 +222,7 @@ def join_round(
     refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:
         shared = SHARED if phone == UNNAMED else ""
-        raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}{shared}")
+        raise ServerRefusedError(f"{server}: no place in round {opened.round}: {refused}{shared}")
     base = fetch_base_model(server, folder, opened, path_of(cache) or cache_folder() / "models", phone)
     return JoinedRound(server, phone, opened, base.path)
 
@@ -235,7 +238,7 @@ def _upload(
     try:
         return server_client.upload_update(server, update, phone, progress)
     except ServerRefusedError as error:
-        if error.status == CONFLICT and phone == UNNAMED:
+        if error.status in (CONFLICT, ROUND_OVER) and phone == UNNAMED:
             error.args = (f"{error}{SHARED}",)
         raise
 

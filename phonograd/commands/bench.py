@@ -33,7 +33,7 @@ from phonograd.commands.bench_options import (
 )
 from phonograd.commands.configured import config_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
+from phonograd.commands.options import COUNT, THREADS, Choice, Options, opt, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.config.bench_capacity import CAPACITY
@@ -56,7 +56,7 @@ MASKED = Options(
     preset="The model's shape.",
     phones=opt("Phones of a cohort.", click.IntRange(3, 4096)),
     dead=opt("Percent of the phones that drop out after they sent shares.", click.IntRange(0, 30)),
-    support=opt("Also run the last cohort with 1/N of the elements sent.", click.Choice((1, 4, 16, 64))),
+    support=opt("Also run the last cohort with 1/N of the elements sent.", Choice((1, 4, 16, 64))),
     most=opt("Also run a cohort of so many phones without Flower.", click.IntRange(3, 4096)),
     whole=opt("The largest cohort of which every phone of Flower's runs; of larger ones one does.", COUNT),
     flower_python=opt("A Python interpreter with flwr.  [default: this one]", metavar="PYTHON"),

@@ -25,7 +25,7 @@ from phonograd.commands.bench_options import (
     save_option,
 )
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import COUNT, THREADS, Options, opt, refuse
+from phonograd.commands.options import COUNT, THREADS, Choice, Options, opt, refuse
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.export.presets import PRESETS
@@ -37,7 +37,7 @@ CONFIG = Options(EpochBenchConfig, steps=opt(kind=COUNT), threads=opt(kind=THREA
 @artifacts_option
 @click.option(
     "--preset",
-    type=click.Choice(list(PRESETS)),
+    type=Choice(list(PRESETS)),
     help=f"In place of --artifacts: the model's shape.  [default: {PRESET}]",
 )
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")

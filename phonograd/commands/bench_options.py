@@ -13,6 +13,7 @@ from phonograd.bench.synthetic import random_artifacts
 from phonograd.commands.options import Decorator, opt
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console
+from phonograd.device_runtime.base.nearest import did_you_mean
 
 PRESET = "popov-2x650"
 Names = tuple[str, ...]
@@ -26,7 +27,10 @@ def list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], N
         names = tuple(name.strip() for name in text.split(","))
         for name in names:
             if name not in allowed or names.count(name) > 1:
-                raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
+                meant = did_you_mean(name, allowed)
+                raise click.BadParameter(
+                    f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas{meant}"
+                )
         return names
 
     return read

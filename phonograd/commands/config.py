@@ -13,6 +13,7 @@ from phonograd.config.values import Config
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import FieldError, parse
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.nearest import did_you_mean
 
 
 @click.command()
@@ -32,7 +33,7 @@ def config(
     """
     name = " ".join(command)
     if name not in FILES:
-        raise click.UsageError(f"COMMAND: expected one of {', '.join(FILES)}, found {name}")
+        raise click.UsageError(f"COMMAND: expected one of {', '.join(FILES)}, found {name}{did_you_mean(name, FILES)}")
     layout = FILES[name]()
     values = Config(layout) if report is None else Config.from_document(layout, _config_in(report), str(report))
     console.text({"config": values.document()}, print_file(layout, values).rstrip("\n"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from phonograd.commands.options import Command, Decorator, FiniteNumber, apply_decorators
+from phonograd.commands.options import Choice, Command, Decorator, FiniteNumber, apply_decorators
 from phonograd.commands.paths import INPUT
 from phonograd.config.layout import Layout
 from phonograd.config.values import SET, Config
@@ -64,6 +64,8 @@ def _flag(layout: Layout, key: str, field: Field, types: dict[str, click.ParamTy
     if key.replace("_", "-") != option.lstrip("-"):
         text += f"  [key: {key}]"
     more: dict[str, Any] = {"type": types.get(field.name, _type_of(field)), "multiple": field.many}
+    if field.kind is str and field.name in types:
+        more["metavar"] = "NAME"  # the help has them
     if field.kind is bool:
         more = {"is_flag": True}
     return click.option(option, _parameter(key), help=text, default=None, show_default=False, **more)
@@ -71,5 +73,5 @@ def _flag(layout: Layout, key: str, field: Field, types: dict[str, click.ParamTy
 
 def _type_of(field: Field) -> Any:
     if field.choices and field.kind is type(None):
-        return click.Choice(list(field.choices))
+        return Choice(list(field.choices))
     return {Path: INPUT, float: FiniteNumber()}.get(field.kind, field.kind)

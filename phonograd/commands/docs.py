@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import phonograd
+from phonograd.commands.options import Choice
 from phonograd.console import Console, output_options
 
 # The wheel's folder, or the checkout's.
@@ -21,7 +22,7 @@ def listed_pages() -> dict[str, str]:
 
 
 @click.command()
-@click.argument("page", required=False, metavar="[PAGE]", type=click.Choice(list(listed_pages())))
+@click.argument("page", required=False, metavar="[PAGE]", type=Choice(list(listed_pages())))
 @output_options
 def docs(console: Console, page: str | None) -> None:
     """Print PAGE of the documentation, such as `server`; without PAGE, list the pages."""

@@ -19,12 +19,12 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS as WEIGHTS_FILE
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.text.messages import read_messages
 
-# Figures of an Evaluation that --server reports, and what the server calls them.
+# Figures of an Evaluation that --server reports, what the server calls them, and their unit there.
 QUALITY = {
-    "perplexity": "perplexity",
-    "perplexity_with_unknown": "perplexity with unknown words",
-    "top1": "top-1",
-    "kss": "keystrokes saved",
+    "perplexity": ("perplexity", 1),
+    "perplexity_with_unknown": ("perplexity with unknown words", 1),
+    "top1": ("top-1 (%)", 100),
+    "kss": ("keystrokes saved (%)", 100),
 }
 
 
@@ -66,7 +66,7 @@ def evaluate(
     with open_model(folder, weights=weights, options=BackendOptions(threads)) as model:
         warn_of_misfit(console, model.vocabulary)
         for path, lines in messages.items():
-            with console.progress("evaluating") as show:
+            with console.progress("evaluating", "tokens") as show:
                 result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
             rows.append({"text": str(path), **dataclasses.asdict(result)})
         if personal is not None:
@@ -89,7 +89,7 @@ def _with_own_words(
     console: Console, folder: Artifacts, text: list[bytes], weights: Path | None, personal: Path
 ) -> tuple[float, float]:
     """Keystroke savings by the predictor of these weights, or of those that are evaluated."""
-    with console.progress("writing") as show:
+    with console.progress("writing", "messages") as show:
         return keystrokes_saved(
             folder,
             text,
@@ -102,8 +102,8 @@ def _with_own_words(
 def _report_quality(console: Console, connection: Connection, sha256: str, rows: list[dict[str, Any]]) -> None:
     """Tell the server what was measured of the model; a figure that is not finite is left out."""
     for row in rows:
-        for name, title in QUALITY.items():
+        for name, (title, unit) in QUALITY.items():
             value = row[name]
             if isinstance(value, float) and math.isfinite(value):
-                report_quality(connection, sha256, f"{title} {Path(str(row['text'])).stem}", value)
+                report_quality(connection, sha256, f"{title} {Path(str(row['text'])).stem}", unit * value)
     console.say(f"reported to {connection} for model {sha256[:12]}")

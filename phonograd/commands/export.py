@@ -15,7 +15,7 @@ from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_text
 from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.options import arg, opt, own_options
+from phonograd.commands.options import Choice, arg, opt, own_options
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.config.export import EXPORT, READ, Exporting
 from phonograd.config.shape import DeclaredShape
@@ -28,8 +28,10 @@ from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.export.inspection import how_to_get_onnx
+from phonograd.export.presets import PRESETS
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.vocabulary_import import load_vocabulary
+from phonograd.pages import worded
 
 GROUPS = {
     "Your own model": ("--model", "--rename", "--check"),
@@ -40,7 +42,7 @@ GROUPS = {
 
 
 @click.command(cls=GroupedCommand, groups=GROUPS)
-@config_options(EXPORT, out=OUT_FOLDER)
+@config_options(EXPORT, out=OUT_FOLDER, preset=Choice([*PRESETS]))
 @output_options
 def export(console: Console, config: Config) -> None:
     """Write the artifacts folder that phones train from.
@@ -118,7 +120,7 @@ def inspect(
     ]
     graphs = document["operators"]
     if graphs is None:
-        console.say(f"operators are not listed: that needs onnx; install it with: {how_to_get_onnx()}")
+        console.say(f"operators are not listed: that needs onnx; {how_to_get_onnx()}")
     counts = [
         {"graph": graph, "operators": ", ".join(f"{name} {count}" for name, count in used.items())}
         for graph, used in (graphs or {}).items()
@@ -162,4 +164,4 @@ def merge(
 
     build_on_first_use(console)
     document = {"model": str(out), **dataclasses.asdict(merge_adapters(model, out))}
-    console.result(document, ("Model", [document]))
+    console.result(document, ("Model", [worded(document)]))

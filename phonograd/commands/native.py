@@ -17,7 +17,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions, Precision, P
 @contextlib.contextmanager
 def building(console: Console, what: str) -> Iterator[Progress]:
     """A progress bar for a build; if something has to be compiled, a line on stderr before it, off a terminal too."""
-    with console.progress(f"building {what}") as show:
+    with console.progress(f"building {what}", "files") as show:
 
         def show_build(done: int, total: int, note: str) -> None:
             if done == 0:

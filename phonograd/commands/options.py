@@ -16,6 +16,7 @@ import click
 
 from phonograd.commands.paths import INPUT
 from phonograd.console import name_options
+from phonograd.device_runtime.base.nearest import did_you_mean
 from phonograd.device_runtime.engine.backend import MAX_THREADS
 
 Settings = TypeVar("Settings")
@@ -36,6 +37,14 @@ class FiniteNumber(click.types.FloatParamType):
 
 class FiniteRange(FiniteNumber, click.FloatRange):
     """A number in a range: NaN is in none, and infinity in no finite one."""
+
+
+class Choice(click.Choice[Any]):
+    """A choice whose refusal names the value that may be meant."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What click says, and the nearest value."""
+        return super().get_invalid_choice_message(value, ctx).rstrip(".") + did_you_mean(str(value), self.choices)
 
 
 COUNT = click.IntRange(1)
@@ -121,7 +130,7 @@ def _type_of(annotation: Any) -> dict[str, Any]:
     if get_origin(annotation) in (Union, UnionType):  # such as one with None
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
-        return {"type": click.Choice(get_args(annotation))}
+        return {"type": Choice(get_args(annotation))}
     if annotation is bool:
         return {"is_flag": True}
     many = {"multiple": True} if get_origin(annotation) is tuple else {}

@@ -83,7 +83,7 @@ def _learn(console: Console, artifacts: Path, file: Path, weights: Path | None, 
         PersonalWords(file, new=True) as words,
         open_predictor(folder, weights=weights, personal=words) as predictor,
     ):
-        with console.progress("learning") as show:
+        with console.progress("learning", "messages") as show:
             for done, (before, piece) in enumerate(pieces, 1):
                 predictor.feed(before)
                 predictor.learn(piece)

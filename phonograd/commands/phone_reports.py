@@ -18,7 +18,7 @@ from phonograd.android_harness.result import PhoneBenchReport
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_document
 from phonograd.config.phone_bench import PhoneBenching
 from phonograd.console import Console
-from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
+from phonograd.device_runtime.base.errors import MissingExtraError, UsageError, how_to_install
 from phonograd.device_runtime.base.files import require_writable
 
 
@@ -50,7 +50,7 @@ class Outputs:
         for place in filter(None, (command.out, command.html, command.trace)):
             require_writable(place)
         if command.html is not None and importlib.util.find_spec("matplotlib") is None:
-            raise MissingExtraError("`html` needs matplotlib for its plots: pip install 'phonograd[plots]'")
+            raise MissingExtraError(f"`html` needs matplotlib for its plots; {how_to_install('plots')}")
         earlier = None if command.compare is None else read_report(command.compare)
         if earlier is not None and allowed is not None:
             require_epochs(earlier, settings.epochs)

@@ -8,6 +8,7 @@ from phonograd.api.pretraining import pretrain as pretrain_model
 from phonograd.commands.configured import config_options
 from phonograd.commands.fitting import warn_of_misfit, warn_of_text
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import Choice
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
 from phonograd.commands.stopping import stop_signals
 from phonograd.config.pretrain import PRETRAIN, Pretraining
@@ -15,12 +16,13 @@ from phonograd.config.shape import DeclaredShape
 from phonograd.config.values import Config
 from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.text.messages import read_messages
+from phonograd.export.presets import PRESETS
 from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress
 from phonograd.export.vocabulary_import import load_vocabulary
 
 
 @click.command()
-@config_options(PRETRAIN, state=OUT_FOLDER, out=OUTPUT)
+@config_options(PRETRAIN, state=OUT_FOLDER, out=OUTPUT, preset=Choice([*PRESETS]))
 @output_options
 def pretrain(console: Console, config: Config) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).
@@ -38,7 +40,7 @@ def pretrain(console: Console, config: Config) -> None:
     model = shape.config(len(vocabulary))
     if settings.backend == "native":
         build_on_first_use(console)
-    with console.progress("pre-training") as show, stop_signals() as stop:
+    with console.progress("pre-training", "steps") as show, stop_signals() as stop:
 
         def report(seen: PretrainProgress) -> None:
             if seen.diverged is not None:
@@ -69,4 +71,5 @@ def pretrain(console: Console, config: Config) -> None:
         )
     document = dataclasses.asdict(result)
     shown = {name: value for name, value in document.items() if name != "curve"}
+    shown["diverged"] = ", ".join(f"at step {step:,}" for step in result.diverged) or "no"
     console.result(document | {"config": config.document()}, ("Pre-training", figures(shown)))

@@ -138,7 +138,7 @@ def empirical(console: Console, config: Config) -> None:
             found = f"{config.name_of(key)} is {config.get(key)}, expected rounds that average what phones send"
             raise UsageError(use_toml_words(found))
     settings = config.take(PrivacySettings, simulation=simulation)
-    with console.progress("pairs") as show:
+    with console.progress("simulating", "pairs") as show:
         measured = empirical_privacy(
             study.artifacts,
             study.users,

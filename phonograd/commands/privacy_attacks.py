@@ -122,7 +122,7 @@ def _attack(
     study, rounds = config.take(Study), config.get("rounds.count")
     simulation = simulation_from(console, config, study, test_users=0, evaluate_every=rounds)
     texts = (study.artifacts, study.users, config.take(Output).out)
-    with console.progress("rounds") as show, stop_signals() as stop:
+    with console.progress("simulating", "phones") as show, stop_signals() as stop:
         record = simulated(
             *texts,
             simulation,

@@ -10,6 +10,7 @@ from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.pages import worded
 from phonograd.server_agg.settings.storage import ServerStorage
 
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
@@ -55,7 +56,7 @@ def report(
     other: str | None,
     max_upload_mb: float | None,
 ) -> None:
-    """Report the bytes of each round, compared with paper P's.
+    """Report the bytes of each round, compared with those of Popov et al. (paper P).
 
     up, down: all bytes of HTTP, headers included. useful: of accepted updates; retried: sent again or lost; refused: of
     refused updates; redirected: that nginx or the store was to send; TCP: what TCP carried, TLS included. p50, p90,
@@ -102,6 +103,7 @@ def _show(
     from phonograd.server_agg.report.calculations import compare_reports, price_report
     from phonograd.server_agg.report.document import projection
     from phonograd.server_agg.report.text import (
+        IN_BYTE_ROWS,
         byte_rows,
         comparison_rows,
         cost_rows,
@@ -110,11 +112,12 @@ def _show(
         report_rows,
     )
 
+    totals = report["totals"]
     tables: list[tuple[str, Rows]] = [
         (_title(report), report_rows(report)),
         ("Bytes", byte_rows(report)),
         ("Bytes of a phone", phone_rows(report)),
-        ("Totals", figure_rows("total", report["totals"])),
+        ("Other totals", figure_rows("total", {name: totals[name] for name in totals if name not in IN_BYTE_ROWS})),
     ]
     added: dict[str, Any] = {}
     if project is not None:
@@ -187,7 +190,7 @@ def models(
         "bytes": fetched.nbytes,
         "received_bytes": fetched.received,
     }
-    console.result(document, ("Fetched", [document]))
+    console.result(document, ("Fetched", [worded(document)]))
 
 
 def _choose_model(models: list[dict[str, Any]], fetch: str) -> str:
@@ -230,7 +233,7 @@ def discard(console: Console, number: int, place: Connection | ServerStorage) ->
     from phonograd.api.administration import discard as discard_updates
 
     document = discard_updates(place, number)
-    console.result(document, ("Discarded", [document]))
+    console.result(document, ("Discarded", [worded(document)]))
 
 
 def _title(report: dict[str, Any]) -> str:
@@ -242,7 +245,7 @@ def _title(report: dict[str, Any]) -> str:
     neighbours = next((entry["neighbours"] for entry in report["rounds"] if entry["neighbours"]), None)
     of_epsilon = f"; epsilon: {neighbours}" if neighbours else ""
     when = f"; {text}" if (text := next_model_text(report)) else ""
-    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10{of_epsilon}){when}"
+    return f"Rounds (paper P, Popov et al.: {phone} a phone, {round_} a round of 10{of_epsilon}){when}"
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
@@ -252,6 +255,7 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
         "phone": phone["phone"] or "not named",
         "state": phone["state"],
         "codec": phone["codec"],
+        "reason": phone["reason"],
         "useful": size(phone["useful_bytes"]),
         "retried": size(phone["retried_bytes"]),
         "refused": size(phone["rejected_bytes"] + phone["late_bytes"]),
@@ -263,14 +267,15 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
         "TCP down": "" if phone["down_tcp_bytes"] is None else size(phone["down_tcp_bytes"]),
         "requests": phone["requests"],
         "upload starts": phone["upload_starts"],
-        "reason": phone["reason"],
     }
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, object]:
     from phonograd.server_agg.report.text import size
 
-    quality = ", ".join(f"{metric} {value:.4g}" for metric, value in model["quality"].items())
+    quality = ", ".join(
+        f"{metric} {value:{'.1f' if '(%)' in metric else '.4g'}}" for metric, value in model["quality"].items()
+    )
     return {
         "round": model["round"],
         "model": model["sha256"][:12],

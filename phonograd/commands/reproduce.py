@@ -18,12 +18,18 @@ from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 
 
+def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    from phonograd.papers.experiment import names
+
+    return [name for name in names() if name.startswith(typed)]
+
+
 @click.command()
 @own_options
 @output_options
 def reproduce(
     console: Console,
-    name: Annotated[str | None, arg(required=False)] = None,
+    name: Annotated[str | None, arg(required=False, shell_complete=_complete)] = None,
     listed: Annotated[bool, opt("List the experiments and the inputs that each needs.", name="--list")] = False,
     page: Annotated[
         Path | None,
@@ -83,7 +89,7 @@ def reproduce(
     build_on_first_use(console)
     with contextlib.ExitStack() as resources:
         place = work or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-")))
-        with console.progress(name) as show:
+        with console.progress(name, "parts") as show:
             result = run(name, place, small=small, given=given, texts=texts, workers=workers, progress=show)
     claims = judge(experiment, result)
     if out is not None:

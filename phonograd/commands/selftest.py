@@ -25,7 +25,7 @@ def selftest(console: Console) -> None:
         faulthandler.enable()
     with contextlib.suppress(BuildError, MissingExtraError):  # the self-test reports it
         build_on_first_use(console)
-    with console.progress("self-test") as show:
+    with console.progress("self-test", "checks") as show:
         outcome = run_selftest(show)
     table = [{**dataclasses.asdict(row), "passed": "yes" if row.passed else "NO"} for row in outcome.rows]
     console.result(dataclasses.asdict(outcome), ("Self-test", table))

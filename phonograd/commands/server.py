@@ -24,6 +24,7 @@ from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.pages import worded
 from phonograd.server_agg.log_format import configure
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ def upload(console: Console, update_file: Path, connection: Connection, phone: s
     """Send UPDATE_FILE to a server. Sending it again is safe."""
     from phonograd.api.rounds import upload as upload_update
 
-    with console.progress("uploading") as show:
-        receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, "bytes"))
+    with console.progress("uploading", "bytes") as show:
+        receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, ""))
     document = dataclasses.asdict(receipt)
     console.result(document, ("Accepted", figures(document)))
 
@@ -155,4 +156,4 @@ def pull(
         "links": pulled.links,
         "received_bytes": pulled.received,
     }
-    console.result(document, ("Pulled", [document]))
+    console.result(document, ("Pulled", [worded(document)]))

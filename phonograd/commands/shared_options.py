@@ -2,8 +2,9 @@
 
 import click
 
-from phonograd.commands.options import opt
+from phonograd.commands.options import Choice, opt
 from phonograd.commands.paths import INPUT
+from phonograd.device_runtime.base.errors import how_to_install
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC, GROUPS
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -17,8 +18,8 @@ PREDICTION_WEIGHTS = (
     "else its weights]"
 )
 PERSONAL = "The user's own words, a file of `phonograd personal`, to suggest as well."
-CODEC = opt(f"The update's encoding. {IN_GROUPS}", click.Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
-ENGINE = opt("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
+CODEC = opt(f"The update's encoding. {IN_GROUPS}", Choice(list(CODECS)), metavar="NAME", default=DEFAULT_CODEC)
+ENGINE = opt(f"What runs the workers: processes of this machine, or Ray ({how_to_install('ray')}).")
 REHEARSAL = opt("General text to draw rehearsal messages from.", INPUT)
 USERS = opt("As in phonograd simulate.", INPUT)
 

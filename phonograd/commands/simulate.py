@@ -40,7 +40,7 @@ def simulate(console: Console, config: Config) -> None:
             noise.require_less()
         console.say(f"phonograd: {'warning: ' if noise.covers else ''}{noise}")
 
-    with console.progress("rounds") as show, stop_signals() as stop:
+    with console.progress("simulating", "phones") as show, stop_signals() as stop:
         record = run_simulation(
             study.artifacts,
             study.users,

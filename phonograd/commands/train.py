@@ -29,6 +29,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
 from phonograd.device_runtime.text.rehearsal import TextShares
+from phonograd.pages import worded
 
 GROUPS = {
     "Text and model": ("--user", "--rehearsal", "--weights"),
@@ -50,7 +51,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     The seed is derived from model, round and --phone; without --phone it is random, and reported. With --rehearsal,
     random general messages are added until the user's share of the tokens is λ (paper P). With --server, the command
     fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
-    same bits; SIGTERM and SIGINT stop it after the current step and a save, with exit codes 143 and 130.
+    same bits, and a finished one starts anew; SIGTERM and SIGINT stop it after the current step and a save, with exit
+    codes 143 and 130.
     """
     given, masking = config.take(Training), config.take(Masked)
     _refuse_ignored(config)
@@ -63,6 +65,8 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
         options=config.take(BackendOptions),
     )
     folder = open_artifacts(given.artifacts)
+    if given.state is not None and given.state.is_dir() and not any(given.state.iterdir()):
+        console.say(f"{given.state}: no run to resume: the last one is finished, or saved nothing; a new one starts")
     joined, update = None, given.update
     if (connection := connection_from(console, config, token)) is not None:
         joined = _join(console, connection, folder, settings, masking, model_cache_from(config))
@@ -71,7 +75,7 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     build_on_first_use(console)
     precision = chosen_precision(console, given.precision, settings.options.threads)
     settings = replace(settings, options=config.take(BackendOptions, precision=precision))
-    with console.progress("training") as show:
+    with console.progress("training", "steps") as show:
         hooks = TrainHooks(
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
             on_text=lambda shares: _warn_of(console, shares, given.user, given.rehearsal),
@@ -151,9 +155,9 @@ def _of_round(joined: JoinedRound) -> dict[str, Any]:
 
 
 def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, keep: bool) -> UploadReceipt | None:
-    with console.progress("uploading") as show, contextlib.ExitStack() as after:
+    with console.progress("uploading", "bytes") as show, contextlib.ExitStack() as after:
         if joined.opened.masked is None:
-            receipt = joined.send(update, lambda done, total: show(done, total, "bytes"))
+            receipt = joined.send(update, lambda done, total: show(done, total, ""))
             if not keep:
                 update.unlink()
             return receipt
@@ -162,7 +166,7 @@ def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, 
         return joined.take_part(
             update,
             phone_masking(joined.server, joined.phone, **asdict(masking)),
-            lambda done, total: show(done, total, "bytes"),
+            lambda done, total: show(done, total, ""),
             lambda stage, _seconds: show(0, 0, f"waiting: {stage}"),
         )
 
@@ -188,7 +192,7 @@ def _show(console: Console, document: dict[str, Any]) -> None:
         ("Training", figures({key: value for key, value in shown.items() if key not in hidden}))
     ]
     written = {kind: document.get(kind, {}) for kind in ("weights", "update")}
-    if files := [{"file": kind, **one} for kind, one in written.items() if one.get("path")]:
+    if files := [worded({"file": kind, **one}) for kind, one in written.items() if one.get("path")]:
         tables.append(("Written", files))
     if receipt := document.get("receipt"):
         tables.append(("Accepted", figures(receipt)))

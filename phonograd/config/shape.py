@@ -7,6 +7,7 @@ from msgspec.structs import asdict, replace
 from phonograd.config.layout import table
 from phonograd.device_runtime.base.documents import about
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.nearest import did_you_mean
 from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig, Layers
 from phonograd.export.presets import PRESETS
@@ -32,7 +33,8 @@ class DeclaredShape(Settings, frozen=True):
 
     def check_together(self) -> None:
         """Raise ValueError for an unknown preset, or a preset and sizes."""
-        self.require("preset", self.preset is None or self.preset in PRESETS, f"one of {', '.join(PRESETS)}")
+        expected = f"one of {', '.join(PRESETS)}{did_you_mean(self.preset or '', PRESETS)}"
+        self.require("preset", self.preset is None or self.preset in PRESETS, expected)
         if self.preset is not None and (sizes := self._sizes()):
             raise ValueError(f"`preset` declares all sizes; leave out {', '.join(f'`{one}`' for one in sizes)}, or it")
 

@@ -11,6 +11,7 @@ from phonograd.config.layout import Layout, Table, mark_unused, table
 from phonograd.config.serve import MASKED, Masking
 from phonograd.config.strategies import STRATEGY, STRATEGY_TABLES, publish_tables
 from phonograd.device_runtime.base.documents import about
+from phonograd.device_runtime.base.errors import how_to_install
 from phonograd.device_runtime.base.settings import Count, Settings
 from phonograd.device_runtime.engine.backend import PrecisionChoice
 from phonograd.server_agg.aggregation.settings import STRATEGIES
@@ -35,7 +36,7 @@ class Study(Settings, frozen=True):
         tuple[Path, ...], about("Another simulation's folder, to show on the page; may be repeated.")
     ] = ()
     engine: Annotated[
-        Engine, about("What runs the workers: processes of this machine, or Ray (pip install 'phonograd[ray]').")
+        Engine, about(f"What runs the workers: processes of this machine, or Ray ({how_to_install('ray')}).")
     ] = "local"
     accept_noise: Annotated[
         bool, about("Simulate with noise of which the model learns nothing (phonograd docs privacy).")

@@ -1,6 +1,5 @@
 """The values of a command's settings: from its file, then --set, then its flags."""
 
-import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 
 from phonograd.config.layout import GIVEN, MODULE_CLASS, Layout, Table, join_key
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.nearest import did_you_mean
 from phonograd.device_runtime.base.settings import Field, Settings
 
 if sys.version_info >= (3, 11):
@@ -150,6 +150,7 @@ class Config:
             value = _convert(field, value, folder)
             if not field.takes(value):
                 found = f"{_source_name(key, source)} is {value!r}, expected {field.expectation(value)}"
+                found += did_you_mean(str(value), field.choices)
                 raise UsageError(use_toml_words(found))
         self._values[key], self._sources[key] = value, source
 
@@ -165,9 +166,8 @@ class Config:
         if path in self._keys:
             raise UsageError(f"{name}: {path} is a value, no table")
         same = [one for one in self._keys if one.rpartition(".")[2] == last]
-        names = same or difflib.get_close_matches(key, [*self._keys, *tables], n=1)
-        meant = f"did you mean {', '.join(names)}?" if names else f"see `phonograd config {self.layout.command}`"
-        raise UsageError(f"{name}: there is no such key; {meant}")
+        meant = f"; did you mean {', '.join(same)}?" if same else did_you_mean(key, [*self._keys, *tables])
+        raise UsageError(f"{name}: there is no such key{meant or f'; see `phonograd config {self.layout.command}`'}")
 
     def _put_short(self, key: str, text: str) -> None:
         """Put a value of the table that is chosen within the one that is named: strategy.X is strategy.fedatt.X."""

@@ -31,12 +31,12 @@ def column_needs(heading: str, cells: Sequence[str]) -> ColumnNeeds:
 
 
 def fitting_columns(needs: Mapping[str, ColumnNeeds], width: int) -> list[str]:
-    """The columns that stay: the widest leave first, and before them those without anything. The first stays, and one
+    """The columns that stay: the last leave first, and before them those without anything. The first stays, and one
     more.
     """
     first, *others = needs
     stay = [first]
-    for key in sorted(others, key=lambda key: (needs[key].empty, needs[key].least)):
+    for key in sorted(others, key=lambda key: needs[key].empty):
         if len(stay) == 1 or _table_width(needs[one].least for one in (*stay, key)) <= width:
             stay.append(key)
     return [key for key in needs if key in stay]

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError, how_to_install
 from phonograd.device_runtime.base.files import write_bytes
 from phonograd.pages import format_value
 
@@ -20,7 +20,7 @@ try:
     import matplotlib.pyplot as plt
     from matplotlib import ticker
 except ImportError as error:
-    raise MissingExtraError("a page with plots needs matplotlib; pip install 'phonograd[plots]'") from error
+    raise MissingExtraError(f"a page with plots needs matplotlib; {how_to_install('plots')}") from error
 
 WIDEST_WITH_MINOR_TICKS = 300  # times the least value on an axis
 COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")

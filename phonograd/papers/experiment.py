@@ -8,6 +8,7 @@ from msgspec import field
 
 from phonograd.device_runtime.base.documents import Count, FieldError, Number, Record, about, parse, read
 from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
+from phonograd.device_runtime.base.nearest import did_you_mean
 
 FOLDER = Path(__file__).parent / "experiments"
 # Inputs that have an option of their own, as in phonograd simulate.
@@ -99,7 +100,7 @@ def names() -> list[str]:
 def load(name: str) -> Experiment:
     """The experiment of that name. Raises UsageError for an unknown name, ArtifactsError if its file is wrong."""
     if name not in names():
-        raise UsageError(f"experiment {name!r}: one of {', '.join(names())} expected")
+        raise UsageError(f"experiment {name!r}: one of {', '.join(names())} expected{did_you_mean(name, names())}")
     path = FOLDER / f"{name}.json"
     try:
         return read(Experiment, parse(path.read_bytes()))

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
-from phonograd.pages import with_errors
+from phonograd.pages import worded
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.simulation.quality import Figure, Quality, spread
 
@@ -80,11 +80,7 @@ class SimulationRecord(Record, frozen=True):
 
 
 MB = 1e6
-_FIGURES: tuple[tuple[str, Figure, int], ...] = (
-    ("with unknown words", "perplexity_with_unknown", 1),
-    ("top-1, %", "top1", 100),
-    ("KSS, %", "kss", 100),
-)
+_FIGURES: tuple[Figure, ...] = ("perplexity_with_unknown", "top1", "kss")
 
 
 def tables_of(record: SimulationRecord) -> dict[str, list[dict[str, Any]]]:
@@ -99,19 +95,19 @@ def tables_of(record: SimulationRecord) -> dict[str, list[dict[str, Any]]]:
         row: dict[str, Any] = {"round": number, "accepted": 0, "loss": None}
         if ended is not None:
             row |= {"accepted": ended.accepted, "loss": ended.loss_last}
-        row |= {"MB up": up[number] / MB, "MB down": down[number] / MB}
+        row |= {"MB up so far": up[number] / MB, "MB down so far": down[number] / MB}
         row["link, MB"] = ended.link_bytes / MB if ended and ended.link_bytes is not None else None
         row["link error, %"] = 100 * ended.left_out if ended and ended.left_out is not None else None
         rounds.append(row)
         if users := spread(quality.users, "perplexity"):
             row = {"round": number, "perplexity": users.pooled, "perplexity_error": users.error}
             row |= {"mean": users.mean, "p10": users.p10, "p90": users.p90}
-            row |= {name: unit * found.pooled for name, key, unit in _FIGURES if (found := spread(quality.users, key))}
-            of_users.append(with_errors(row))
+            row |= {name: found.pooled for name in _FIGURES if (found := spread(quality.users, name))}
+            of_users.append(worded(row))
         if (general := quality.general) is not None:
             row = {"round": number, "perplexity": general.perplexity, "perplexity_error": general.perplexity_error}
-            row |= {name: unit * value for name, key, unit in _FIGURES if (value := getattr(general, key)) is not None}
-            of_general.append(with_errors(row))
+            row |= {name: value for name in _FIGURES if (value := getattr(general, name)) is not None}
+            of_general.append(worded(row))
     tables = {"Simulated rounds": rounds, "New users": of_users, "General text": of_general}
     return {title: rows for title, rows in tables.items() if rows}
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import importlib
 import json
 import math
@@ -16,6 +15,7 @@ import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, UsageError, WeightsError
+from phonograd.device_runtime.base.nearest import did_you_mean
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, all_tiles
 from phonograd.device_runtime.update.update_file import DecodedUpdate
 from phonograd.server_agg.aggregation.settings import OWN_NAME, STRATEGIES, StrategySettings
@@ -76,8 +76,7 @@ def _make_settings(name: str, values: Mapping[str, Any]) -> Any:
     known = [field.name for field in dataclasses.fields(kind)]
     for key in values:
         if key not in known:
-            meant = "".join(f"; did you mean {one}?" for one in difflib.get_close_matches(key, known, n=1))
-            raise ValueError(f"{key}: {name} has no such setting{meant}")
+            raise ValueError(f"{key}: {name} has no such setting{did_you_mean(key, known)}")
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

@@ -14,6 +14,11 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
 _DEPLOYED = {True: "yes", False: "no", None: ""}
+IN_BYTE_ROWS = (
+    *("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "model_bytes", "sent_link_bytes"),
+    *("redirected_bytes", "up_body_bytes", "up_header_bytes", "down_body_bytes", "down_header_bytes"),
+    *("up_tcp_bytes", "down_tcp_bytes"),
+)
 COMPARED = {"up": "up_bytes", "down": "down_bytes", "per phone": "mean_bytes_per_phone"}
 
 
@@ -53,7 +58,9 @@ def next_model_text(report: Mapping[str, Any]) -> str:
 
 
 def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The bytes of a report's rounds as table rows: up with headers, down with headers, and what is in them."""
+    """The bytes of a report's rounds, and of all, as table rows: up and down with headers, and what is in them."""
+    totals = report["totals"]
+    links = {"": {"bytes": totals["sent_link_bytes"]}} if totals["sent_link_bytes"] else {}
     return [
         {
             "round": str(entry["round"]),
@@ -63,13 +70,13 @@ def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "refused": size(entry["rejected_bytes"] + entry["late_bytes"]),
             "down": size(entry["down_body_bytes"] + entry["down_header_bytes"]),
             "models": size(entry["model_bytes"]),
-            "links": ", ".join(f"{name} {size(part['bytes'])}" for name, part in entry["sent_links"].items()),
+            "links": ", ".join(f"{name} {size(part['bytes'])}".strip() for name, part in entry["sent_links"].items()),
             "redirected": size(entry["redirected_bytes"]),
             "headers": size(entry["up_header_bytes"] + entry["down_header_bytes"]),
             "TCP up": _size(entry["up_tcp_bytes"]),
             "TCP down": _size(entry["down_tcp_bytes"]),
         }
-        for entry in report["rounds"]
+        for entry in (*report["rounds"], {**totals, "round": "all", "sent_links": links})
     ]
 
 
@@ -114,11 +121,11 @@ def _compared_cells(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, object]]:
-    """A document's scalar values, one row each, those that are zero last; bytes as sizes."""
+    """A document's scalar values that are not zero, one row each; bytes as sizes."""
     return [
         {title: name.replace("_", " "), "value": _size(value) if name.endswith("_bytes") else value}
-        for name, value in sorted(document.items(), key=lambda item: not item[1])
-        if not isinstance(value, dict)
+        for name, value in document.items()
+        if value and not isinstance(value, dict)
     ]
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, how_to_install
 
 # Another process may write too (`phonograd tokens`); waiting for it fails after this long.
 BUSY_SECONDS = 30.0
@@ -147,7 +147,7 @@ def database_at(place: Path | str) -> Database:
     try:
         return _postgresql(url.set(drivername="postgresql+psycopg"))
     except ModuleNotFoundError as error:
-        raise MissingExtraError("a ledger in PostgreSQL needs psycopg: pip install 'phonograd[postgres]'") from error
+        raise MissingExtraError(f"a ledger in PostgreSQL needs psycopg; {how_to_install('postgres')}") from error
 
 
 def upsert(session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, UsageError
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, UsageError, how_to_install
 from phonograd.server_agg.settings.storage import ServerStorage
 
 Result = TypeVar("Result")
@@ -153,7 +153,7 @@ def _open(url: str) -> tuple[Any, str]:
         options = {"config_kwargs": config} if url.startswith(("s3:", "s3a:")) else {}
         files, root = fsspec.url_to_fs(url, **options)
     except ImportError as error:
-        raise MissingExtraError(f"store {url}: {error}; for S3: pip install 'phonograd[s3]'") from error
+        raise MissingExtraError(f"store {url}: {error}; for S3, {how_to_install('s3')}") from error
     except Exception as error:
         raise StorageError(f"store {url}: expected a URL such as s3://BUCKET/FOLDER: {error}") from error
     protocols = (files.protocol,) if isinstance(files.protocol, str) else files.protocol

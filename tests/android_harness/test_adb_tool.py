@@ -77,4 +77,4 @@ def test_none(bin_: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, fou
     with pytest.raises(AdbError, match=found) as error:
         find_adb()
     assert error.value.exit_code == 19
-    assert str(error.value).endswith("get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
+    assert str(error.value).endswith("`apt install adb`, or in a checkout of phonograd, run: pip install '.[adb]'")

@@ -101,6 +101,13 @@ def bad(phono: Run, workplace: Workplace, tmp_path: Path) -> dict[str, Path]:
         ),
         ("trian", 2, ["No such command 'trian'. Did you mean 'train'? (phonograd --help)"]),
         ("vocab biuld", 2, ["No such command 'biuld'", "Did you mean 'build'?", "(phonograd vocab --help)"]),
+        ("docs updtes", 2, ["did you mean updates?"]),
+        ("reproduce sizs", 2, ["did you mean sizes?"]),
+        ("export --preset tinny --vocab {user} --seed 1 --out {new}", 2, ["did you mean tiny?"]),
+        ("export --set shape.preset=tinny --vocab {user} --seed 1 --out {new}", 2, ["did you mean tiny?"]),
+        ("train {art} --user {user} --codec rows-f3", 2, ["did you mean rows-f32?"]),
+        ("bench epoch --backends natve", 2, ["did you mean native?"]),
+        ("config trin", 2, ["did you mean train?"]),
         ("train", 2, []),
         ("train x --user y --set engine.threads=4294967298", 2, ["4294967298", "at least 1, at most 256"]),
     ],
@@ -276,7 +283,7 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
     assert json.loads(done.stdout) == [10] * 2
     said = done.stderr.splitlines()
     assert len(said) == 2
-    assert all("pip install 'phonograd[export]'" in line for line in said)
+    assert all("pip install '.[export]'" in line for line in said)
 
 
 def test_export_needs_no_package_metadata(

@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
-from phonograd.pages import with_errors
+from phonograd.pages import worded
 from tests.support.command_line import Run, Workplace, keys, text_of
 from tests.support.margins import Margin
 from tests.support.serving import serving
@@ -64,11 +64,11 @@ def test_operators_that_cannot_be_listed(phono: Run, workplace: Workplace, monke
     monkeypatch.setitem(sys.modules, "onnx", None)
     outcome = phono("inspect", workplace.artifacts)
     assert (outcome.code, "LSTMGrad" in outcome.out) == (0, False)
-    assert "that needs onnx; install it with: pip install 'phonograd[export]'" in outcome.err
+    assert "that needs onnx; in a checkout of phonograd, run: pip install '.[export]'" in outcome.err
     for version in ((3, 13, 0), (3, 14, 2)):  # the extra has no onnx for these
         with monkeypatch.context() as patch:
             patch.setattr(sys, "version_info", version)
-            assert how_to_get_onnx() == "pip install onnx"
+            assert how_to_get_onnx() == "run: pip install onnx"
 
 
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Workplace) -> None:
     line = ("eval", workplace.artifacts, "--text", workplace.user, "--kss")
     (found,), table = phono(*line, "--json").document, phono(*line).out
-    for name in ("perplexity", "kss"):
+    for name, title in (("perplexity", "perplexity"), ("kss", "keystrokes saved")):
         assert 0 < found[f"{name}_error"] < found[name]
-        assert f" {name} " in table
-        assert with_errors({name: found[name], f"{name}_error": found[f"{name}_error"]})[name] in table
+        assert f" {title} " in table
+        assert worded({name: found[name], f"{name}_error": found[f"{name}_error"]})[title] in table
     assert "_error" not in table
 
 
@@ -156,10 +156,10 @@ def test_a_round_of_two_phones(
     )
     assert f"reported to {url} for model {receipt['model_sha256'][:12]}" in after.err
     assert phono("report", "--server", url, "--json").document["rounds"][0]["quality"] == {
-        "keystrokes saved user": after.document[0]["kss"],
+        "keystrokes saved (%) user": 100 * after.document[0]["kss"],
         "perplexity user": after.document[0]["perplexity"],
         "perplexity with unknown words user": after.document[0]["perplexity_with_unknown"],
-        "top-1 user": after.document[0]["top1"],
+        "top-1 (%) user": 100 * after.document[0]["top1"],
     }
     unknown = phono(*measure[:2], *measure[4:], "--weights", tmp_path / "1.safetensors", "--json")
     assert (unknown.code, len(json.loads(unknown.out))) == (8, 1)  # what was measured is not lost

@@ -113,6 +113,6 @@ def test_export_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as patch:
             patch.setattr(sys, "version_info", version)
             said[version] = str(MissingExtraError.for_export("export needs onnx", ImportError("no onnx")))
-    assert said[3, 12, 1] == "export needs onnx (no onnx); install it with: pip install 'phonograd[export]'"
+    assert said[3, 12, 1] == "export needs onnx (no onnx); in a checkout of phonograd, run: pip install '.[export]'"
     for version, found in (((3, 13, 0), "3.13"), ((3, 14, 2), "3.14")):
-        assert f"Python 3.10, 3.11 or 3.12 expected, found {found}; in one of those: pip install" in said[version]
+        assert f"Python 3.10, 3.11 or 3.12 expected, found {found}; with one of those, in a checkout" in said[version]

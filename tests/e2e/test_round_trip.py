@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import httpx
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from phonograd.api import rounds
+from phonograd.api.rounds import JoinedRound
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client
@@ -101,7 +103,7 @@ def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplac
     with serving(workplace.artifacts, desk / "state", "--clients-per-round", "2") as url:
         assert phono(*train, "--server", url).code == 0
         again = phono(*train, "--server", url)
-        assert (again.code, f"{url}: no place for p1 in round 1: " in again.err) == (8, True)
+        assert (again.code, f"{url}: no place in round 1: phone p1: " in again.err) == (8, True)
     assert list(desk.glob("phonograd-updates/*/*")) == []
 
 
@@ -160,9 +162,25 @@ def test_a_second_phone_without_a_name_is_refused(phono: Run, workplace: Workpla
             outcome = phono(*line)
             assert (outcome.code, outcome.err.rpartition("; ")[2]) == (
                 8,
-                "phones without --phone share the name phone: give each its own\n",
+                "phones without --phone share the name unnamed: give each its own\n",
             )
         assert phono(*train, "--server", url, "--phone", "bob").code == 0
+
+
+def test_phones_without_a_name_do_not_share_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened = SimpleNamespace(round=3)
+    paths = set()
+    for phone, process in (("unnamed", 1), ("unnamed", 2), ("alice", 1), ("alice", 2)):
+        monkeypatch.setattr("os.getpid", lambda process=process: process)
+        paths.add(JoinedRound("http://localhost", phone, opened, tmp_path).update_path().name)  # type: ignore[arg-type]
+    assert paths == {"unnamed-1.update", "unnamed-2.update", "alice.update"}
+
+
+def test_a_state_without_a_run_to_resume_is_said(phono: Run, workplace: Workplace, desk: Path) -> None:
+    line = ("train", workplace.artifacts, "--user", workplace.user, "--out", desk / "out", "--state", desk / "run")
+    said = f"{desk / 'run'}: no run to resume: the last one is finished, or saved nothing; a new one starts\n"
+    assert [phono(*line).err for _ in range(2)] == ["", said]
 
 
 def test_training_that_nothing_keeps_says_so(phono: Run, workplace: Workplace, desk: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Wor
     line = [installed / "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", *options]
     served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert served.returncode == 10
-    assert "pip install 'phonograd[dp]'" in served.stderr
+    assert "pip install '.[dp]'" in served.stderr
 
 
 def test_the_installed_wheel_passes_its_self_test(installed: Path) -> None:
@@ -344,7 +344,7 @@ def test_the_phone_binary_is_copied(installed: Path, tmp_path: Path) -> None:
         [installed / "phonograd", "build-phone", "--force", "--out", out], capture_output=True, text=True, check=False
     )
     assert forced.returncode == 10
-    assert "pip install 'phonograd[build]'" in forced.stderr
+    assert "pip install '.[build]'" in forced.stderr
 
 
 def test_it_trains_without_torch(phono: Run, installed: Path, workplace: Workplace, tmp_path: Path) -> None:

@@ -191,6 +191,15 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({"rnn.bias_hh_l1": None}, ["rnn.bias_hh_l1 F32[16] expected, not found", "lstm 2x4, embedding 4, untied, 11"]),
         ({"encoder.weight": None}, ["encoder.weight [V, E]", "found rnn.weight_ih_l0 [16, 4]", "`renames`, OLD=NEW"]),
         ({"head.decoder.weight": zeros(11, 4)}, ["export it with `renames` head.decoder=decoder"]),
+        (
+            {"lm_head.weight": zeros(11, 4), "lm_head.bias": zeros(11), "decoder.weight": None, "decoder.bias": None},
+            ["export it with `renames` lm_head=decoder, where"],
+        ),
+        ({"words.weight": zeros(11, 4), "decoder.weight": None, "decoder.bias": None}, ["`renames` words=decoder"]),
+        (
+            {"net.embed.weight": zeros(11, 4), "lm_head.weight": zeros(11, 4), "encoder.weight": None},
+            ["export it with `renames` net.embed=encoder `renames` lm_head=decoder"],
+        ),
         ({"drop.mask": zeros(3)}, ["drop.mask is not part of the model (1 unexpected)", "drop.mask [3]"]),
         ({"rnn.weight_ih_l0": zeros(16, 5)}, ["F32[16, 4] expected, found rnn.weight_ih_l0 F32[16, 5]"]),
         ({"encoder.weight": zeros(4)}, ["a word-level LSTM or GRU expected", "found encoder.weight [4]"]),

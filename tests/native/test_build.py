@@ -286,7 +286,7 @@ def test_another_compiler_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[build\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[build\]'"):
         build_host_library(root=tree)
 
 

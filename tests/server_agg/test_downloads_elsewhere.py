@@ -18,7 +18,7 @@ from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.resumable_download import download_model
 from phonograd.server_agg.report.calculations import price_report
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.report.text import byte_rows
+from phonograd.server_agg.report.text import byte_rows, size
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.stores import store_at
@@ -68,7 +68,9 @@ def test_a_phone_fetches_models_and_links_from_the_store(
     assert third["redirected_bytes"] == 0 < third["sent_link_bytes"]
     assert second["phone_down_max_bytes"] > made.bytes
     assert all(adds_up(entry) for entry in report["rounds"])
-    assert byte_rows(report)[1]["redirected"] != "0 B"
+    *_, of_all = rows = byte_rows(report)
+    assert rows[1]["redirected"] != "0 B"
+    assert (of_all["round"], of_all["links"]) == ("all", size(report["totals"]["sent_link_bytes"]))
     costs = price_report(report | {"totals": report["totals"] | {"down_tcp_bytes": 7}}, 1.0)
     assert costs["totals"]["down_bytes"] == 7 + report["totals"]["redirected_bytes"]
 

@@ -220,7 +220,7 @@ def test_a_private_server_does_not_start_without_an_accountant(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[dp\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[dp\]'"):
         Coordinator(workshop.artifacts, tmp_path / "state", settings_with(**PRIVATE))
 
 

@@ -144,7 +144,7 @@ def test_a_projection_is_today_s_uploads_and_the_model_once_for_each_phone_and_r
 
 
 def test_a_terminal_reads_sizes_and_ratios() -> None:
-    figures = {"up_bytes": 327_123_456_789_012, "uploads": 3_000_000, "codecs": {}}
+    figures = {"up_bytes": 327_123_456_789_012, "uploads": 3_000_000, "late": 0, "codecs": {}}
     assert figure_rows("projected", figures) == [
         {"projected": "up bytes", "value": "327 TB"},
         {"projected": "uploads", "value": 3_000_000},

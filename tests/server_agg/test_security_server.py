@@ -68,7 +68,9 @@ def test_a_command_revokes(guarded: Guarded, phono: Run) -> None:
     one, two = guarded.phones
     assert client.current_round(one).round == 1
     assert phono("tokens", "revoke", "phone1", "--state", guarded.server.state).code == 0
-    with pytest.raises(ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked"):
+    with pytest.raises(
+        ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked.*; give it as `token`$"
+    ):
         client.current_round(one)
     assert client.current_round(two).round == 1
     entries = AuditLog(guarded.server.coordinator.ledger).entries()

@@ -261,9 +261,9 @@ def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("psycopg", "s3fs"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(_registry, "s3", raising=False)  # another test has imported it
-    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[s3\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[s3\]'"):
         store_at("s3://bucket/folder")
-    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[postgres\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[postgres\]'"):
         Ledger("postgresql://localhost/x")
     for wrong in ("sqlite:///x", "nonsense"):
         with pytest.raises(StorageError, match=f"ledger {wrong}: expected postgresql://"):

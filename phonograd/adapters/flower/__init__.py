@@ -2,7 +2,7 @@
 
 import os
 
-from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError, how_to_install
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read when flwr is imported: nothing is sent to Flower's makers
 
@@ -10,6 +10,6 @@ try:
     from phonograd.adapters.flower.client import train_reply
     from phonograd.adapters.flower.strategy import UpdateStrategy
 except ImportError as error:
-    raise MissingExtraError(f"this needs flwr ({error}); install it with: pip install 'phonograd[flower]'") from error
+    raise MissingExtraError(f"this needs flwr ({error}); {how_to_install('flower')}") from error
 
 __all__ = ["UpdateStrategy", "train_reply"]

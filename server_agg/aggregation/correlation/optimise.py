@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError, how_to_install
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.server_agg.aggregation.correlation.blt import Blt, from_decays, scales_of
 from phonograd.server_agg.aggregation.correlation.sensitivity import sensitivity
@@ -23,7 +23,7 @@ def optimise_blt(rounds: int, separation: int, participations: int, buffers: int
     try:
         from scipy.optimize import minimize  # noqa: PLC0415  # only private rounds need it
     except ImportError as error:
-        raise MissingExtraError("dp-ftrl needs SciPy; install it with: pip install 'phonograd[dp]'") from error
+        raise MissingExtraError(f"dp-ftrl needs SciPy; {how_to_install('dp')}") from error
     lags = np.arange(rounds - 1)[:, None]
 
     def loss(steps: Array) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError, how_to_install
 
 # PLD's time and memory grow with 1/z². With less noise than this epsilon is no guarantee, and RDP bounds it.
 LEAST_PLD_NOISE = 0.25
@@ -117,8 +117,6 @@ def _dp_accounting() -> ModuleType:
         import dp_accounting.pld  # noqa: PLC0415
         import dp_accounting.rdp  # noqa: PLC0415
     except ImportError as error:
-        raise MissingExtraError(
-            "a private strategy needs dp-accounting; install it with: pip install 'phonograd[dp]'"
-        ) from error
+        raise MissingExtraError(f"a private strategy needs dp-accounting; {how_to_install('dp')}") from error
     module: ModuleType = dp_accounting
     return module
