@@ -1,5 +1,5 @@
 // The kernels for whatever CPU the compiler's target is, without its extensions.
-#if defined(__SSE2__)
+#ifdef __SSE2__
 #include <emmintrin.h>
 #define ADD_PAIR_PRODUCTS(sum, a, x) ((sum) + (Integers)_mm_madd_epi16((__m128i)(a), (__m128i)(x)))
 #endif
