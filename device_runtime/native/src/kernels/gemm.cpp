@@ -10,11 +10,9 @@ namespace {
 // First-level cache: a packed panel [depth, panel] of B, which all rows of a block are multiplied by. That is 16 KB on
 // NEON and 21 KB on AVX2; AVX-512's 63 KB come from the second-level cache.
 constexpr int64_t kDepth = 328;
-// Second-level cache: the rows of C [kRowsPerFetch, columns] and of A, which each panel of the group reads again.
+// Second-level cache: the rows of C [rows_per_fetch_, columns] and of A, which each panel of the group reads again.
 constexpr int64_t kColumns = 336;
 constexpr int64_t kColumnsAbove = 32;  // narrow, so that threads have equal shares above a diagonal
-// Rows of a product between which the next panel is fetched ahead; whole tiles of every set that packs rows.
-constexpr int64_t kRowsPerFetch = 32;
 constexpr int64_t kLine = 16;  // floats in a cache line
 // Last-level cache, which the threads share: B packed whole, 4 MB.
 constexpr int64_t kSharedFloats = 1 << 20;
@@ -36,7 +34,11 @@ void copy_rows(int64_t rows, int64_t columns, const float* from, float* to, ptrd
 }  // namespace
 
 Products::Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels* bf16)
-    : pool_(pool), kernels_(kernels), bf16_(bf16), of_thread_(static_cast<size_t>(pool.threads())) {
+    : pool_(pool),
+      kernels_(kernels),
+      bf16_(bf16),
+      rows_per_fetch_(bf16 == nullptr && kernels.reads_rows ? 24 : 32),
+      of_thread_(static_cast<size_t>(pool.threads())) {
   const int64_t panel = whole_lines(kMostDepth * kernels.panel);
   const int64_t rows = kernels.reads_rows ? 0 : whole_lines(kMostRows * kDepth);
   const int64_t pairs = bf16 == nullptr ? 0 : whole_lines(kMostRows * bf16->pairs_of(2 * kDepth));
@@ -91,17 +93,17 @@ void Products::multiply_and_fetch(int64_t M, int64_t N, int64_t K, const Operand
                                   ptrdiff_t ldc, float alpha, float beta) const {
   const int64_t panel = kernels_.panel, along = next.column == 1 ? K : M, across = next.column == 1 ? M : K;
   const ptrdiff_t stride = next.column == 1 ? next.row : next.column;
-  const int64_t pieces = divided_up(N, panel) * divided_up(M, kRowsPerFetch), of_row = divided_up(along, kLine);
+  const int64_t pieces = divided_up(N, panel) * divided_up(M, rows_per_fetch_), of_row = divided_up(along, kLine);
   const int64_t lines = divided_up(across * of_row, pieces);
   int64_t row = 0, line = 0;
   for (int64_t n = 0; n < N; n += panel) {
     const Operands of_panel{operands.a, operands.pairs, operands.by, operands.panel + n * bf16_->pairs_of(K)};
-    for (int64_t m = 0; m < M; m += kRowsPerFetch) {
+    for (int64_t m = 0; m < M; m += rows_per_fetch_) {
       for (int64_t i = 0; i < lines && row < across; ++i) {
         __builtin_prefetch(next.data + row * stride + line * kLine, 0, 2);
         if (++line == of_row) line = 0, ++row;
       }
-      multiply_block(m, std::min(kRowsPerFetch, M - m), std::min(panel, N - n), K, of_panel, C + m * ldc + n, ldc,
+      multiply_block(m, std::min(rows_per_fetch_, M - m), std::min(panel, N - n), K, of_panel, C + m * ldc + n, ldc,
                      alpha, beta);
     }
   }
@@ -193,14 +195,14 @@ void Products::multiply_panels(int64_t M, int64_t K, const Operands& operands, c
     if (rows <= 0) continue;
     pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel);
     const float* next = B.data + (n + panel) * B.column;
-    const int64_t lines = divided_up(K * kRowsPerFetch, rows);
-    for (int64_t m = 0, k = 0; m < rows; m += kRowsPerFetch) {
+    const int64_t lines = divided_up(K * rows_per_fetch_, rows);
+    for (int64_t m = 0, k = 0; m < rows; m += rows_per_fetch_) {
       for (const int64_t end = std::min(K, k + lines); k < end; ++k) {
         for (int64_t last = std::min(panel, kLine) - 1; last < panel; last += kLine) {
-          __builtin_prefetch(next + k * B.row + last * B.column, 0, 2);
+          __builtin_prefetch(next + k * B.row + last * B.column);
         }
       }
-      multiply_block(m, std::min(kRowsPerFetch, rows - m), width, K, operands, factor.C + m * factor.ldc + n,
+      multiply_block(m, std::min(rows_per_fetch_, rows - m), width, K, operands, factor.C + m * factor.ldc + n,
                      factor.ldc, alpha, beta);
     }
   }

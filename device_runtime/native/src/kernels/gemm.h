@@ -101,6 +101,8 @@ class Products {
   ThreadPool& pool_;
   const KernelSet& kernels_;
   const Bf16Kernels* bf16_;
+  // Rows of a product between which the next panel is fetched ahead; whole tiles of every set that has tiles of rows.
+  int64_t rows_per_fetch_;
   // Each part begins with a cache line: kernels read whole vectors and tiles of it.
   Memory memory_;
   float* shared_;  // B packed whole
