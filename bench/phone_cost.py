@@ -41,6 +41,7 @@ KERNELS: Mapping[Path, tuple[Precision, tuple[str, ...]]] = {
     Path("src/kernels/bf16_neon.cpp"): ("bf16", ("cortex-a510", "neoverse-n2")),
 }
 BEST = "max"  # qemu's processor with all it can play: bf16 on aarch64, AVX2 on x86_64
+OUTER_PRODUCTS = "max,sme512=on"  # the same with SME, as wide as of most processors that have it
 # Popov et al., section 3: an epoch over about 20 KB of text on "a quad-core 2.31 GHz" phone.
 PAPER_CORES, PAPER_GHZ, PAPER_EPOCH_SECONDS, PAPER_STEPS = 4, 2.31, 140.0, 20
 SAMPLED = 10  # an output sample draws a tenth of the vocabulary: of the paper's as many as an epoch's words and 2,000
@@ -65,13 +66,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Run:
-    """What to count: a build of the phone's command, on a processor, in a precision, maybe with an output sample."""
+    """What to count: a build of the phone's command, on a processor, by one set of kernels, maybe sampling outputs."""
 
     machine: str
     counter: Counter
     binary: Path
     cpu: str
     precision: Precision
+    kernels: str
     sampled: bool
 
 
@@ -92,6 +94,8 @@ def count_instructions(run: Run, folder: Path) -> Count:
         "1",
         "--precision",
         run.precision,
+        "--kernels",
+        run.kernels,
         "--seed",
         "0",
     ]
@@ -191,7 +195,7 @@ def saved_epoch(saved: Document, cpu: str, model: LanguageModelConfig) -> float 
 def bench_phone(
     folders: Sequence[Path], paper: LanguageModelConfig, cpus: Sequence[str], say: Say = str
 ) -> dict[str, Any]:
-    """The document of kind "phone", with counts in fp32 and bf16 for each folder, and of the first one also on x86_64.
+    """The document of kind "phone": counts in fp32 and bf16 of each folder, of the first one also by SME and on x86_64.
 
     paper: the model whose epoch is projected; cpus: those that fp32 is counted on.
 
@@ -200,13 +204,15 @@ def bench_phone(
     say("building the phone binary, which can take minutes the first time")
     phone, host = build_phone_binary().path, build_host_command().path
     with instruction_counter("aarch64") as arm, instruction_counter("x86_64") as x86, ThreadPoolExecutor(2) as pool:
-        programs: list[tuple[str, Counter, Path, str, Precision]] = [
-            *(("aarch64", arm, phone, cpu, "fp32") for cpu in cpus),
-            ("aarch64", arm, phone, BEST, "bf16"),
-            ("x86_64", x86, host, BEST, "fp32"),
+        programs: list[tuple[str, Counter, Path, str, Precision, str]] = [
+            *(("aarch64", arm, phone, cpu, "fp32", "neon") for cpu in cpus),
+            ("aarch64", arm, phone, BEST, "bf16", "neon"),
+            ("aarch64", arm, phone, OUTER_PRODUCTS, "fp32", "sme"),
+            ("aarch64", arm, phone, OUTER_PRODUCTS, "bf16", "sme"),
+            ("x86_64", x86, host, BEST, "fp32", "avx2"),
         ]
         runs = [Run(*program, sampled) for program in programs for sampled in (False, True)]
-        jobs = [(run, folder) for run in runs for folder in folders if run.machine == "aarch64" or folder == folders[0]]
+        jobs = [(run, folder) for run in runs for folder in folders if run.kernels == "neon" or folder == folders[0]]
         counts = []
         for count in pool.map(lambda job: count_instructions(*job), jobs):
             counts.append(count)
@@ -272,7 +278,9 @@ def section(document: Document) -> Iterator[str | Table]:
     yield (
         f"`phonograd-phone` for aarch64 has {document['binary_bytes']:,} bytes, the host's library "
         f"{document['library_bytes']:,}. Instructions per trained token of the former, and on x86_64 of its build for "
-        f"the host, by qemu {document['qemu']}: one thread, without loading. qemu's x86_64 has AVX2 and no AVX-512."
+        f"the host, by qemu {document['qemu']}: one thread, without loading. qemu's x86_64 has AVX2 and no AVX-512. "
+        "Counts on a CPU with sme in its name are of SME's outer products, which do much work an instruction; no "
+        "hardware has timed them."
     )
     columns = {
         **{name: text(name) for name in ("model", "machine", "cpu", "precision")},

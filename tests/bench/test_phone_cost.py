@@ -103,7 +103,7 @@ def test_loading_and_the_report_are_taken_off_the_instructions_of_a_token(
         return [*(Line(json.dumps({"event": event}), executed) for event, executed in events), Line("", 4_000_000)]
 
     monkeypatch.setattr(Counter, "lines", lines)
-    run = Run("aarch64", Counter("qemu", "7.2", Path("p")), Path("binary"), "max", "bf16", sampled)
+    run = Run("aarch64", Counter("qemu", "7.2", Path("p")), Path("binary"), "max", "bf16", "neon", sampled)
     found = count_instructions(run, artifacts)
     assert found.instructions_per_token == 77
     assert found.tokens == 200

@@ -56,6 +56,11 @@ void expect_used(int tile) {
   expect(here.configured && here.rows[tile] > 0 && here.row_bytes[tile] > 0, "a tile with a shape");
 }
 
+void _tile_zero(int tile) {
+  expect_used(tile);
+  std::memset(here.words[tile], 0, sizeof here.words[tile]);
+}
+
 void _tile_loadd(int tile, const void* base, ptrdiff_t stride) {
   expect_used(tile);
   std::memset(here.words[tile], 0, sizeof here.words[tile]);

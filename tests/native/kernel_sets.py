@@ -27,11 +27,11 @@ def compiled_sets(folder: Path = NATIVE / "src" / "kernels") -> list[CompiledSet
     found = []
     for path in folder.glob("*.cpp"):
         text = path.read_text()
-        if name := re.search(r'^#define (?:SET|BF16)_NAME "(.+)"$', text, re.MULTILINE):
+        for name in re.findall(r'^#define (?:SET|BF16)_NAME "(.+)"$', text, re.MULTILINE):
             machine = re.search(r"^#if defined\(__(\w+)__\)$", text, re.MULTILINE)
             features = re.search(r'^#define KERNEL_LAMBDA __attribute__\(\(target\("(.+)"\)\)\)$', text, re.MULTILINE)
             needed = frozenset(features[1].replace("-", "").split(",")) if features else frozenset()
-            found.append(CompiledSet(name[1], machine[1] if machine else None, needed))
+            found.append(CompiledSet(name, machine[1] if machine else None, needed))
     return sorted(found)
 
 

@@ -12,7 +12,7 @@ SOURCES = (
     *sorted((NATIVE / "src" / "kernels").glob("*.cpp")),
     *(
         NATIVE / "src" / "base" / f"{name}.cpp"
-        for name in ("cpu_cores", "cpu_features", "files", "shares", "thread_pool")
+        for name in ("cpu_cores", "cpu_features", "files", "memory", "shares", "thread_pool")
     ),
 )
 CPU = load_library().cpu_info()

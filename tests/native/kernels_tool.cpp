@@ -1,8 +1,8 @@
 // Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
 // fp32|bf16|bf16-emulated|amx-model`, `rounding SET bf16|bf16-emulated|amx-model` (which no set has: amx_model.cpp),
-// and `integers SET`, `rotation SET`, `deltas SET`. One
-// JSON object on stdout. PLANTED: units in the last place by which each function's result at 1 is made wrong. `bits
-// SET` prints a hash of the results of the functions that a prediction takes, to compare CPUs by.
+// `integers SET`, `exponentials SET`, `rotation SET`, `deltas SET`, and `za sme`. One JSON object on stdout. PLANTED:
+// units in the last place by which each function's result at 1 is made wrong. `bits SET` prints a hash of the results
+// of the functions that a prediction takes, to compare CPUs by.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -256,7 +256,7 @@ void integers(const KernelSet& set) {
   std::mt19937 random(1);
   long rows = 0, wrong = 0;
   for (int depth : {1, 3, 8, 15, 16, 17, 31, 33, 64, 65, 100, 650, 1500}) {
-    const int most = std::min<int>(INT16_MAX, INT32_MAX / (128 * depth));
+    const int most = std::min<int>(kMostOfInt8, INT32_MAX / (128 * depth));
     for (int M : {1, 2, 7, 64}) {
       const int a_row = depth + M % 3;
       std::vector<int8_t> a(static_cast<size_t>(M * a_row));
@@ -264,8 +264,8 @@ void integers(const KernelSet& set) {
       const bool extreme = M == 2;
       for (int8_t& value : a) value = static_cast<int8_t>(extreme ? -128 : static_cast<int>(random() % 256) - 128);
       for (int16_t& value : x) {
-        value =
-            static_cast<int16_t>(extreme ? most : static_cast<int>(random() % static_cast<unsigned>(most)) - most / 2);
+        const int drawn = static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most;
+        value = static_cast<int16_t>(extreme ? most : drawn / (depth % 2 == 0 ? 1 : 2));
       }
       constexpr int32_t kMark = 12345;
       std::vector<int32_t> sums(static_cast<size_t>(M + 1), kMark);
@@ -283,7 +283,8 @@ void integers(const KernelSet& set) {
 }
 
 // Sums of exponentials of every size up to a few vectors and beyond a chunk, within 1e-6 of double's; the largest of
-// them where it may stand first or last, NaN and infinity anywhere.
+// them where it may stand first or last, NaN and infinity anywhere. Those of exponentials() are the portable set's
+// bits.
 void exponentials(const KernelSet& set) {
   std::mt19937 random(1);
   std::normal_distribution<float> gaussian(0, 5);
@@ -299,15 +300,19 @@ void exponentials(const KernelSet& set) {
       if (repeat >= 16) x[place] = repeat % 2 == 0 ? std::nanf("") : infinity;
       float highest;
       const double found = set.sum_of_exponentials(n, x.data(), &highest);
+      std::vector<float> each(n), portable(n);
+      const double sum = set.exponentials(n, x.data(), each.data());
+      const double same = kernel_set("portable").exponentials(n, x.data(), portable.data());
       if (repeat >= 16) {
-        wrong += !std::isnan(found);
+        wrong += !std::isnan(found) || std::isfinite(sum);
         continue;
       }
       const float largest = *std::max_element(x.begin(), x.end());
       if (largest == -infinity) continue;
       double right = 0;
       for (const float value : x) right += std::exp(static_cast<double>(value - largest));
-      wrong += highest != largest || !(std::abs(found / right - 1) < 1e-6);
+      wrong += sum != same || each != portable;
+      wrong += highest != largest || !(std::abs(found / right - 1) < 1e-6) || !(std::abs(sum / right - 1) < 1e-6);
     }
   }
   std::printf("{\"sums\": %ld, \"wrong\": %ld}\n", sums, wrong);
@@ -426,9 +431,38 @@ void bits(const KernelSet& set) {
   c.insert(c.end(), h.begin(), h.end());
   set.coupled_cell(kCells, gates.data(), kCells, before.data(), before.data(), h.data());
   before.insert(before.end(), h.begin(), h.end());
-  std::printf("\"cell\": \"%016llx\", \"coupled cell\": \"%016llx\"}\n", static_cast<unsigned long long>(hash_of(c)),
-              static_cast<unsigned long long>(hash_of(before)));
+  set.exponentials(gates.size(), gates.data(), gates.data());
+  std::printf("\"cell\": \"%016llx\", \"coupled cell\": \"%016llx\", \"exponentials\": \"%016llx\"}\n",
+              static_cast<unsigned long long>(hash_of(c)), static_cast<unsigned long long>(hash_of(before)),
+              static_cast<unsigned long long>(hash_of(gates)));
 }
+
+#if defined(__aarch64__)
+// A caller's ZA, which it left to be saved (Arm's AAPCS64): a product by SME saves it where TPIDR2 says.
+__attribute__((target("sme"))) void lazily_saved(const KernelSet& set) {
+  uint64_t bytes;
+  __asm__ volatile("rdsvl %0, #1" : "=r"(bytes));
+  std::vector<uint8_t> kept(bytes * bytes), saved(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) kept[i] = static_cast<uint8_t>(i * 31);
+  struct {
+    void* buffer;
+    uint64_t slices;
+  } block{saved.data(), bytes};
+  __asm__ volatile("smstart za");
+  for (uint64_t row = 0; row < bytes; ++row) {
+    __asm__ volatile("mov w12, %w0\nldr za[w12, 0], [%1]"
+                     :
+                     : "r"(row), "r"(kept.data() + row * bytes)
+                     : "x12", "memory");
+  }
+  __asm__ volatile("msr TPIDR2_EL0, %0" : : "r"(&block) : "memory");
+  float a[32] = {1}, b[32] = {2}, c = 0;
+  set.multiply(1, 1, 1, a, 1, 0, b, &c, 1, 1, 0);
+  uint64_t left;
+  __asm__ volatile("mrs %0, TPIDR2_EL0" : "=r"(left) : : "memory");
+  std::printf("{\"products\": %g, \"saved\": %d, \"left\": %d}\n", static_cast<double>(c), saved == kept, left != 0);
+}
+#endif
 
 }  // namespace
 
@@ -450,6 +484,10 @@ int main(int count, char** arguments) {
     deltas(set);
   } else if (what == "bits") {
     bits(set);
+#if defined(__aarch64__)
+  } else if (what == "za") {
+    lazily_saved(set);
+#endif
   } else {
     gemm(set, std::atoi(arguments[3]), arguments[4]);
   }

@@ -48,7 +48,7 @@ void model(int64_t items, const std::vector<double>& speeds) {
     }
     if (next == threads) break;
     int64_t first = 0, end = 0;
-    if (!shares.take(static_cast<int>(next), items, first, end)) {
+    if (!shares.take(static_cast<int>(next), items, false, first, end)) {
       working[next] = false;
       continue;
     }
@@ -95,7 +95,7 @@ void real(int64_t items, int64_t repeats, const std::vector<double>& slow) {
     double& sum = sums[static_cast<size_t>(thread) * 16];
     const auto times = static_cast<int64_t>(slow[static_cast<size_t>(thread)]);
     for (int64_t repeat = 0; repeat < repeats; ++repeat) {
-      pool.share(thread, items, [&](int64_t first, int64_t end) {
+      pool.share(thread, items, false, [&](int64_t first, int64_t end) {
         for (int64_t i = 0; i < (end - first) * times * 500; ++i) sum = sum * 0.999 + 1e-3;
       });
     }

@@ -33,17 +33,20 @@ from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, unti
 
 pytestmark = pytest.mark.phone
 
-# What qemu's CPUs report; the emulator's newest has everything the engine looks for.
+# What qemu's CPUs report; the emulator's newest has everything the engine looks for, SME with vectors of any length.
+BF16 = "max,sme=off"
+SME = ("max,sme128=on", "max,sme256=on", "max,sme512=on")
 FEATURES = {
     "cortex-a53": ["neon", "sha256", "crc32"],
     "cortex-a76": ["neon", "half", "dot", "sha256", "crc32"],
-    "max": ["neon", "half", "dot", "i8mm", "bf16", "sha256", "crc32"],
+    BF16: ["neon", "half", "dot", "i8mm", "bf16", "sha256", "crc32"],
+    SME[0]: ["neon", "half", "dot", "i8mm", "bf16", "sme", "sme_bf16", "sha256", "crc32"],
 }
 # Every CPU with the LSTM, and the oldest and the newest with Gboard's cell.
 COUPLED = LanguageModelConfig("cifg", vocabulary=600, embedding=8, hidden=48, layers=1, tied=True, output_bias=False)
 CELLS = pytest.mark.parametrize(
     ("cpu", "model"),
-    [*((cpu, MODEL) for cpu in FEATURES), ("cortex-a53", COUPLED), ("max", COUPLED)],
+    [*((cpu, MODEL) for cpu in FEATURES), ("cortex-a53", COUPLED), (SME[0], COUPLED)],
     ids=lambda value: value if isinstance(value, str) else value.cell,
 )
 TOLERANCE = 1e-5  # relative Frobenius error
@@ -64,8 +67,8 @@ def qemu_line(cpu: str, binary: Path, *arguments: object) -> list[str]:
 def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     found: dict[str, Any] = outcome_of(qemu_line(cpu, binary, "info")).only("info")["cpu"]
     assert found["features"] == FEATURES[cpu]
-    assert found["kernels"] == ["neon", "portable"]
-    assert found["bf16"] == ("bfmmla" if cpu == "max" else None)
+    assert found["kernels"] == (["sme", "neon", "portable"] if cpu in SME else ["neon", "portable"])
+    assert found["bf16"] == {BF16: "bfmmla", SME[0]: "bfmopa"}.get(cpu)
 
 
 def test_hashes_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
@@ -104,9 +107,14 @@ def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
     [
         ("cortex-a53", ("gemm", "neon", 2, "fp32")),
         ("cortex-a53", ("gemm", "neon", 2, "bf16-emulated")),
-        ("max", ("gemm", "neon", 2, "bf16")),
-        ("max", ("rounding", "neon", "bf16")),  # Arm's instruction for it: NaN and subnormal numbers included
+        (BF16, ("gemm", "neon", 2, "bf16")),
+        (BF16, ("rounding", "neon", "bf16")),  # Arm's instruction for it: NaN and subnormal numbers included
+        (SME[0], ("gemm", "sme", 2, "fp32")),
+        (SME[0], ("gemm", "sme", 2, "bf16")),
+        (SME[0], ("gemm", "sme", 2, "bf16-emulated")),
+        (SME[0], ("rounding", "sme", "bf16")),
         ("cortex-a53", ("integers", "neon")),
+        ("cortex-a76", ("integers", "neon")),
         ("cortex-a53", ("integers", "portable")),
         ("cortex-a53", ("exponentials", "neon")),
     ],
@@ -115,9 +123,15 @@ def test_products_sums_and_roundings_of_a_phone(kernels_tool: Path, cpu: str, ar
     hold(outcome_of(qemu_line(cpu, kernels_tool, *arguments)).events[0])
 
 
+@pytest.mark.parametrize("cpu", SME)
+def test_sme_saves_what_a_caller_left_in_za(kernels_tool: Path, cpu: str) -> None:
+    found = outcome_of(qemu_line(cpu, kernels_tool, "za", "sme")).events[0]
+    assert found == {"products": 2, "saved": 1, "left": 0}
+
+
 def test_portable_kernels_round_as_on_this_machine(kernels_tool: Path) -> None:
     """int8 predictions are the same bits on every CPU: AArch64's fused products must not get into these kernels."""
-    lines = (qemu_line("max", kernels_tool), [str(build_program("kernels_tool", SOURCES))])
+    lines = (qemu_line(BF16, kernels_tool), [str(build_program("kernels_tool", SOURCES))])
     found, expected = (outcome_of([*line, "bits", "portable"]).events[0] for line in lines)
     assert found == expected
 
@@ -137,7 +151,7 @@ def test_a_phone_quantizes_and_predicts_as_this_machine_does(
     for precision, weights in (("int8", ("--weights", here)), ("fp32", ())):
         expected = place.run("predict", folder, *context, *weights).only("suggestions")
         assert expected["precision"] == precision
-        for kernels in ("neon", "portable"):
+        for kernels in (*(("sme",) if cpu in SME else ()), "neon", "portable"):
             line = qemu_line(cpu, binary, "predict", folder, *context, *weights, "--kernels", kernels)
             found = outcome_of(line).only("suggestions")
             assert [one["word"] for one in found["words"]] == [one["word"] for one in expected["words"]]
@@ -156,7 +170,7 @@ def test_a_phone_computes_the_self_tests_results(tmp_path: Path, binary: Path) -
     assert sha256_of_file(tmp_path / "int8") == golden["predictor int8"]["file"]
 
 
-@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+@pytest.mark.parametrize("cpu", ["cortex-a53", SME[0]])
 def test_a_phone_suggests_the_users_words_as_this_machine_does(
     tmp_path: Path, place: Place, binary: Path, cpu: str
 ) -> None:
@@ -182,7 +196,7 @@ def test_a_phone_trains_the_weights_that_this_machine_trains(
     job = ("train", folder, "--user", place.user, "--seed", 3)
     here = outcome_of([str(place.command), *map(str, job), "--out", str(tmp_path / "here")]).only("report")
     there = outcome_of(qemu_line(cpu, binary, *job, "--out", tmp_path / "there")).only("report")
-    assert there["kernels"] == "neon"
+    assert there["kernels"] == ("sme" if cpu in SME else "neon")
     assert there["steps"] == here["steps"] > 10
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
     found, first = load_tensors(tmp_path / "there"), load_tensors(folder / "weights.safetensors")
@@ -228,16 +242,29 @@ def test_a_phone_draws_and_trains_the_output_sample_that_this_machine_does(
             stopped.append(state.metadata["candidates_sha256"])  # of the shifts too
     assert stopped[0] == stopped[1]
     here = outcome_of(place.line(*job)).only("report")
-    there = outcome_of(qemu_line("max", binary, *job)).only("report")
+    there = outcome_of(qemu_line(BF16, binary, *job)).only("report")
     assert there["output_layer"] == here["output_layer"]
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
 
 
-def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path) -> None:
+@pytest.mark.parametrize("cpu", SME)
+def test_outer_products_have_neons_bits(tmp_path: Path, place: Place, binary: Path, cpu: str) -> None:
+    folder = exported(COUPLED, TRAINING, spread=spread_of(COUPLED)).folder
+    trained = []
+    for kernels in ("sme", "neon"):
+        out = tmp_path / kernels
+        job = ("train", folder, "--user", place.user, "--seed", 3, "--kernels", kernels, "--out", out)
+        assert outcome_of(qemu_line(cpu, binary, *job)).only("report")["kernels"] == kernels
+        trained.append(sha256_of_file(out))
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize("cpu", [BF16, SME[0], SME[-1]])
+def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path, cpu: str) -> None:
     job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3, "--precision")
     emulating = [str(place.command), *map(str, job), "bf16-emulated", "--out", str(tmp_path / "here")]
     here = outcome_of(emulating).only("report")
-    there = outcome_of(qemu_line("max", binary, *job, "bf16", "--out", tmp_path / "there")).only("report")
+    there = outcome_of(qemu_line(cpu, binary, *job, "bf16", "--out", tmp_path / "there")).only("report")
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-3)
     found, expected = load_tensors(tmp_path / "there"), load_tensors(tmp_path / "here")
     single = load_tensors(place.artifacts.folder / "weights.safetensors")

@@ -10,6 +10,7 @@ def test_the_sets_are_found_in_their_sources() -> None:
     assert found["portable"] == (None, frozenset())
     assert found["neon"] == ("aarch64", frozenset())
     assert found["bfmmla"] == ("aarch64", frozenset({"bf16"}))
+    assert found["sme"][0] == found["bfmopa"][0] == "aarch64"
     assert found["avx2"] == ("x86_64", frozenset({"avx2", "fma"}))
     assert found["avx512-bf16"][1] > found["avx512"][1] > found["avx2"][1]
     assert found["amx-bf16"][1] > {"amxtile", "amxbf16", "avx512bf16"}

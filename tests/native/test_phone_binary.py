@@ -115,7 +115,7 @@ def test_good_files(tmp_path: Path) -> None:
         (replace(PHONE, dynamic=((30, 4),)), "found text relocations"),
         (replace(PHONE, stack=READ | WRITE | EXECUTE), "a stack that is not executable expected, found .*executable"),
         (replace(PHONE, stack=None), "a stack that is not executable expected, found .*missing"),
-        (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,760,000 bytes expected, found 1,760,001"),
+        (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,800,000 bytes expected, found 1,800,001"),
         (replace(EMULATOR, machine=183), r"machine 62 \(x86-64\) expected, found 183"),
         (replace(EMULATOR, loads=((0, 0, 4096, READ),)), "LOAD segment 0: alignment 16384 .* found 4096"),
         (replace(EMULATOR, bytes=EMULATOR_MAX_BYTES + 1), "at most 2,160,000 bytes expected, found 2,160,001"),

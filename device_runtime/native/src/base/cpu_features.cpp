@@ -72,6 +72,8 @@ CpuFeatures detect() {
   found.dot = has("hw.optional.arm.FEAT_DotProd");
   found.i8mm = has("hw.optional.arm.FEAT_I8MM");
   found.bf16 = has("hw.optional.arm.FEAT_BF16");
+  found.sme = has("hw.optional.arm.FEAT_SME") && has("hw.optional.arm.SME_F32F32");
+  found.sme_bf16 = found.sme && has("hw.optional.arm.SME_B16F32");
   return found;
 }
 
@@ -88,6 +90,8 @@ CpuFeatures detect() {
   found.dot = (capabilities >> 20 & 1) != 0;
   found.i8mm = (more >> 13 & 1) != 0;
   found.bf16 = (more >> 14 & 1) != 0;
+  found.sme = (more >> 23 & 1) != 0 && (more >> 29 & 1) != 0;  // SME, SME_F32F32
+  found.sme_bf16 = found.sme && (more >> 28 & 1) != 0;         // SME_B16F32
   return found;
 }
 

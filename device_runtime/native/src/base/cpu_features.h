@@ -9,6 +9,7 @@ struct CpuFeatures {
   bool amx_bf16 = false;  // with avx512_bf16, and only where the system lets this process use tiles
   // AArch64
   bool neon = false, half = false, dot = false, i8mm = false, bf16 = false;
+  bool sme = false, sme_bf16 = false;  // sme: also products of fp32
   bool sha256 = false, crc32 = false;  // on both: instructions for them
 };
 

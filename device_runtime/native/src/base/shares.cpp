@@ -17,7 +17,7 @@ void Shares::reset() {
   for (Taken& share : taken_) share.items.store(0, std::memory_order_relaxed);
 }
 
-bool Shares::take(int thread, int64_t items, int64_t& first, int64_t& end) {
+bool Shares::take(int thread, int64_t items, bool back, int64_t& first, int64_t& end) {
   const auto threads = static_cast<int64_t>(taken_.size());
   const int64_t range = (items + kRanges - 1) / kRanges;
   for (int64_t i = 0; i < threads; ++i) {
@@ -27,8 +27,9 @@ bool Shares::take(int thread, int64_t items, int64_t& first, int64_t& end) {
     if (taken.load(std::memory_order_relaxed) >= size) continue;
     const int64_t before = taken.fetch_add(range, std::memory_order_relaxed);
     if (before >= size) continue;  // another was faster
-    first = begin + before;
-    end = begin + std::min(size, before + range);
+    const int64_t count = std::min(range, size - before);
+    first = begin + (back ? size - before - count : before);
+    end = first + count;
     return true;
   }
   return false;

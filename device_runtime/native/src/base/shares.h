@@ -18,8 +18,8 @@ class Shares {
   void reset();
 
   // The next range for `thread`: a part of what is left of its own share, else of another's. False: nothing is left.
-  // `items` is the same in all calls between two resets.
-  bool take(int thread, int64_t items, int64_t& first, int64_t& end);
+  // back: shares are taken from their ends. It and `items` are the same in all calls between two resets.
+  bool take(int thread, int64_t items, bool back, int64_t& first, int64_t& end);
 
  private:
   // A core's cache line of its own: others look at it only when they have nothing left to do.
@@ -27,7 +27,7 @@ class Shares {
     std::atomic<int64_t> items{0};
   };
   static_assert(sizeof(Taken) == 64);
-  std::vector<Taken> taken_;  // of each thread's share, from its front
+  std::vector<Taken> taken_;  // of each thread's share
 };
 
 }  // namespace phonograd

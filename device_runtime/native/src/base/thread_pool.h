@@ -47,9 +47,11 @@ class ThreadPool {
 
   // Inside a task, called by all its threads with the same `items`: work(first, end) for ranges that are [0, items)
   // together, and a barrier. A thread's own share is the same in every call; who is done with it helps the others.
+  // back: shares are taken from their ends, where the call before it ended, so that a part of them is still in the
+  // cache.
   template <typename Work>
-  void share(int thread, int64_t items, Work&& work) {
-    for (int64_t first = 0, end = 0; shares_.take(thread, items, first, end);) work(first, end);
+  void share(int thread, int64_t items, bool back, Work&& work) {
+    for (int64_t first = 0, end = 0; shares_.take(thread, items, back, first, end);) work(first, end);
     barrier();
   }
 

@@ -26,6 +26,8 @@ std::string features() {
   add("dot", cpu.dot);
   add("i8mm", cpu.i8mm);
   add("bf16", cpu.bf16);
+  add("sme", cpu.sme);
+  add("sme_bf16", cpu.sme_bf16);
   add("sha256", cpu.sha256);
   add("crc32", cpu.crc32);
   return list;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/arena.h"
+#include "base/memory.h"
 #include "engine/parameters.h"
 #include "formats/tensor_file.h"
 #include "text/output_sample.h"

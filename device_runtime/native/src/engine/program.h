@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "engine/arena.h"
 #include "engine/compute.h"
 #include "engine/parameters.h"

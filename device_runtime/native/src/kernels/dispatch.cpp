@@ -36,6 +36,13 @@ extern const Bf16Kernels emulated;
 namespace neon_bf16 {
 extern const Bf16Kernels kernels;
 }
+namespace neon_dot {
+KernelSet with_dot(KernelSet own);
+}
+namespace sme {
+KernelSet with_outer_products(KernelSet own);
+extern const Bf16Kernels kernels, emulated;
+}  // namespace sme
 #endif
 
 namespace {
@@ -54,7 +61,10 @@ struct Available {
     }
     if (cpu.avx2 && cpu.fma) add(avx2::set, avx2::emulated, nullptr);
 #elif defined(__aarch64__)
-    add(neon::set, neon::emulated, cpu.bf16 ? &neon_bf16::kernels : nullptr);
+    static const KernelSet vectors = cpu.dot ? neon_dot::with_dot(neon::set) : neon::set;
+    static const KernelSet outer_products = sme::with_outer_products(vectors);
+    if (cpu.sme) add(outer_products, sme::emulated, cpu.sme_bf16 ? &sme::kernels : nullptr);
+    add(vectors, neon::emulated, cpu.bf16 ? &neon_bf16::kernels : nullptr);
 #else
     (void)cpu;
 #endif
@@ -107,7 +117,7 @@ const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated) {
   if (const Bf16Kernels* kernels = bf16_instructions(set)) return *kernels;
   throw Error(Status::unsupported,
               "precision bf16: kernels '" + std::string(set.name) +
-                  "' on this CPU have no bf16 instructions (AVX512-BF16, AMX-BF16, Arm BF16); use fp32, or "
+                  "' on this CPU have no bf16 instructions (AVX512-BF16, AMX-BF16, Arm BF16, SME); use fp32, or "
                   "bf16-emulated to see what bf16 would give");
 }
 

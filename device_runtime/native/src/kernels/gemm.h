@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "kernels/bf16.h"
 #include "kernels/kernel_set.h"
@@ -92,15 +93,19 @@ class Products {
                       float alpha, float beta) const;
 
   struct OfThread {
-    std::vector<float> panel;     // of B
-    std::vector<float> rows;      // packed, of A
-    std::vector<uint32_t> pairs;  // of A in bf16
+    float* panel;     // of B
+    float* rows;      // of A, packed, where the kernels want that
+    uint32_t* pairs;  // of A in bf16
   };
 
   ThreadPool& pool_;
   const KernelSet& kernels_;
   const Bf16Kernels* bf16_;
-  std::vector<float> shared_;  // B packed whole
+  // Rows of a product between which the next panel is fetched ahead; whole tiles of every set that has tiles of rows.
+  int64_t rows_per_fetch_;
+  // Each part begins with a cache line: kernels read whole vectors and tiles of it.
+  Memory memory_;
+  float* shared_;  // B packed whole
   std::vector<OfThread> of_thread_;
 };
 

@@ -27,6 +27,9 @@ struct DeltaSteps {
   int64_t weight;
 };
 
+// The largest factor of an int8 product: both its bytes are signed.
+constexpr int16_t kMostOfInt8 = 127 * 256 + 127;
+
 struct KernelSet {
   const char* name;
   int lanes;        // floats in a vector
@@ -54,7 +57,8 @@ struct KernelSet {
   void (*multiply_rows)(int M, int N, int depth, const float* A, ptrdiff_t a_row, const float* X, ptrdiff_t x_row,
                         float* C, ptrdiff_t ldc, float beta);
 
-  // sums[m] = sum_k A[m, k] x[k], exactly: |sum_k 128 x[k]| must fit int32. Rows of A are a_row apart, contiguous in k.
+  // sums[m] = sum_k A[m, k] x[k], exactly: |sum_k 128 x[k]| must fit int32, and no |x[k]| is above kMostOfInt8. Rows of
+  // A are a_row apart, contiguous in k.
   void (*multiply_int8)(int M, int depth, const int8_t* A, ptrdiff_t a_row, const int16_t* x, int32_t* sums);
 
   // Elementwise, in place allowed. Largest error over all floats, in units in the last place of the exact result, held
@@ -92,6 +96,10 @@ struct KernelSet {
   // NaN if one is NaN or infinity; -infinity adds nothing.
   double (*sum_of_exponentials)(size_t n, const float* x, float* highest);
 
+  // y[i] = exp(x[i] - the largest of x [n]), n > 0, and their sum: not finite if an x is not, but for -infinity. In
+  // place allowed. All sets give the same bits.
+  double (*exponentials)(size_t n, const float* x, float* y);
+
   // y += alpha * x
   void (*add_scaled)(size_t n, float alpha, const float* x, float* y);
   // Sum of squares, in double, in an order that depends on n only.
@@ -117,7 +125,7 @@ struct KernelSet {
                         uint32_t* sums);
 };
 
-// Sets that this CPU can run, best first; at least one. Names: "avx512", "avx2", "neon", "portable".
+// Sets that this CPU can run, best first; at least one. Names: "avx512", "avx2", "sme", "neon", "portable".
 const KernelSet* const* kernel_sets(size_t* count);
 // The best one, or the one of that name. Throws Error(unsupported) naming those there are.
 const KernelSet& kernel_set(const char* name = nullptr);

@@ -1,4 +1,9 @@
 // The kernels for whatever CPU the compiler's target is, without its extensions.
+#ifdef __SSE2__
+#include <emmintrin.h>
+#define ADD_PAIR_PRODUCTS(sum, a, x) ((sum) + (Integers)_mm_madd_epi16((__m128i)(a), (__m128i)(x)))
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -61,21 +61,21 @@ class Gru : public Operator {
         if (gate == 2) return RecurrentGates::Target{q_->floats(), H, 0};
         return RecurrentGates::Target{gates + gate * H, kGates * H, 1};
       };
-      recurrent_.share(run, thread, h_before, target, [&](int64_t first, int64_t count) {
+      recurrent_.share(run, thread, t, h_before, target, [&](int64_t first, int64_t count) {
         for (int64_t b = 0; b < s_.B; ++b) {
           const int64_t at = b * H + first;
-          cells(run.kernels, first, count, gates + b * kGates * H + first, q_->floats() + at, h_before + at,
-                y_->floats() + t * of_step + at);
+          cells(run.kernels, goes_back(t), first, count, gates + b * kGates * H + first, q_->floats() + at,
+                h_before + at, y_->floats() + t * of_step + at);
         }
       });
     }
   }
 
   // `count` units of a token, from `first` on.
-  void cells(const KernelSet& kernels, int64_t first, int64_t count, float* z, const float* q, const float* h_before,
-             float* h) const {
-    fetch_after(z, count, kGates, s_.H);
-    fetch_after(h, count);
+  void cells(const KernelSet& kernels, bool back, int64_t first, int64_t count, float* z, const float* q,
+             const float* h_before, float* h) const {
+    fetch_next(back, z, count, kGates, s_.H);
+    fetch_next(back, h, count);
     const size_t units = static_cast<size_t>(count);
     float *r = z + s_.H, *n = r + s_.H;
     const float* recurrent_bias = bias_ == nullptr ? nullptr : bias_->floats() + (kGates + 2) * s_.H + first;
@@ -165,9 +165,9 @@ class GruGradient : public Operator {
       const float *dh_of_token = dh_->floats() + b * H + first, *h_before = before_->floats() + token * H + first;
       float *z = gates_->floats() + at, *r = z + H, *n = r + H, *direct = direct_->floats() + b * H + first;
       float *dz_to = recurrent_side_->floats() + at, *dr_to = dz_to + H, *q = dr_to + H;
-      fetch_after(h_before, count);
-      fetch_after(z, count, kGates, H);
-      fetch_after(dz_to, count, kGates, H);
+      fetch_next(goes_back(t), h_before, count);
+      fetch_next(goes_back(t), z, count, kGates, H);
+      fetch_next(goes_back(t), dz_to, count, kGates, H);
       for (int64_t u = 0; u < count; ++u) {
         const float dh = dh_of_token[u] + direct[u];
         const float dn = dh * (1 - z[u]) * (1 - n[u] * n[u]);

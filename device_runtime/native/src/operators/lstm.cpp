@@ -68,21 +68,21 @@ class Lstm : public Operator {
   void sweep(Run& run, int thread) const {
     const int64_t H = s_.H, of_step = s_.B * H;
     const float* h_before = h0_->floats();
-    if constexpr (coupled) h_before = project(run, thread, h_before, first_->floats());
+    if constexpr (coupled) h_before = project(run, thread, -1, h_before, first_->floats());
     for (int64_t t = 0; t < s_.T; ++t) {
       float* gates = gates_->floats() + t * s_.B * rows();
       recurrent_.share(
-          run, thread, h_before, [&](int64_t gate) { return RecurrentGates::Target{gates + gate * H, rows(), 1}; },
+          run, thread, t, h_before, [&](int64_t gate) { return RecurrentGates::Target{gates + gate * H, rows(), 1}; },
           [&](int64_t first, int64_t count) { cells(run.kernels, t, first, count); });
       h_before = y_->floats() + t * of_step;
-      if constexpr (coupled) h_before = project(run, thread, h_before, fed_->floats() + t * s_.B * s_.fed);
+      if constexpr (coupled) h_before = project(run, thread, t, h_before, fed_->floats() + t * s_.B * s_.fed);
     }
   }
 
   // m P^T of a step, to [B, fed].
-  const float* project(Run& run, int thread, const float* m, float* to) const {
+  const float* project(Run& run, int thread, int64_t t, const float* m, float* to) const {
     const StepProduct::Factor factor = projection_->factor(m, thread);
-    run.pool.share(thread, projection_->panels(), [&](int64_t begin, int64_t end) {
+    run.pool.share(thread, projection_->panels(), goes_back(t), [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         projection_->multiply(factor, 0, panel, to + projection_->first_column(panel), s_.fed, 0);
       }
@@ -96,10 +96,10 @@ class Lstm : public Operator {
     for (int64_t b = 0; b < B; ++b) {
       const int64_t token = t * B + b, at = token * H + first;
       const float* c_before = t == 0 ? c0_->floats() + b * H + first : cells_->floats() + at - B * H;
-      fetch_after(c_before, count);
-      fetch_after(cells_->floats() + at, count);
-      fetch_after(y_->floats() + at, count);
-      fetch_after(gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
+      fetch_next(goes_back(t), c_before, count);
+      fetch_next(goes_back(t), cells_->floats() + at, count);
+      fetch_next(goes_back(t), y_->floats() + at, count);
+      fetch_next(goes_back(t), gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
       cell(static_cast<int>(count), gates_->floats() + token * rows() + first, H, c_before, cells_->floats() + at,
            y_->floats() + at);
     }
@@ -201,11 +201,11 @@ class LstmGradient : public Operator {
     for (int64_t t = s_.T - 1; t >= -1; --t) {
       float* dfed = dfed_->floats() + (t + 1) * of_step;
       const float* after = t == s_.T - 1 ? nullptr : gates_->floats() + (t + 1) * s_.B * rows();
-      step_back(run, thread, s_, recurrent_, t < 0 ? nullptr : dy_->floats() + t * of_step, after, dfed,
+      step_back(run, thread, t, s_, recurrent_, t < 0 ? nullptr : dy_->floats() + t * of_step, after, dfed,
                 [](int64_t, int64_t) {});
       if (t < 0) return;
       const StepProduct::Factor factor = projection_->factor(dfed, thread);
-      run.pool.share(thread, projection_->panels(), [&](int64_t begin, int64_t end) {
+      run.pool.share(thread, projection_->panels(), goes_back(t), [&](int64_t begin, int64_t end) {
         for (int64_t panel = begin; panel < end; ++panel) {
           const int64_t first = projection_->first_column(panel);
           projection_->multiply(factor, 0, panel, dh_->floats() + first, s_.H, 0);
@@ -221,9 +221,9 @@ class LstmGradient : public Operator {
     for (int64_t b = 0; b < B; ++b) {
       const int64_t token = t * B + b, at = token * H + first, of_step = b * H + first;
       const float* c_before = t == 0 ? c0_->floats() + of_step : cells_->floats() + at - B * H;
-      fetch_after(c_before, count);
-      fetch_after(cells_->floats() + at, count);
-      fetch_after(gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
+      fetch_next(goes_back(t), c_before, count);
+      fetch_next(goes_back(t), cells_->floats() + at, count);
+      fetch_next(goes_back(t), gates_->floats() + token * rows() + first, count, kGates<coupled>, H);
       gradient(static_cast<int>(count), gates_->floats() + token * rows() + first, H, c_before, cells_->floats() + at,
                dh_->floats() + of_step, dc_->floats() + of_step);
     }

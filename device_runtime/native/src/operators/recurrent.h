@@ -40,13 +40,20 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
 // sums[m] = sum over n of G[n, m].
 void column_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 
-// A sweep reads and writes a few units of each token, in rows that lie apart, and then the next few: no cache finds
-// that out by itself. So what follows `count` floats of a row, as many again, is fetched while these are computed with;
-// of `rows` rows, H apart.
-inline void fetch_after(const float* row, int64_t count, int64_t rows = 1, int64_t H = 0) {
+// Sweeps go to and fro over R, which is larger than a core's cache: every other step begins with what the one before it
+// read last.
+inline bool goes_back(int64_t t) {
+  return t % 2 != 0;
+}
+
+// A sweep reads and writes a few units of each token, in rows that lie apart, and then the next few, or, going back,
+// those before them: no cache finds that out by itself. So what follows `count` floats of a row, as many again, is
+// fetched while these are computed with; of `rows` rows, H apart.
+inline void fetch_next(bool back, const float* row, int64_t count, int64_t rows = 1, int64_t H = 0) {
   constexpr int64_t kLine = 16;  // floats in a cache line
+  row += back ? -count : count;
   for (int64_t i = 0; i < rows; ++i, row += H) {
-    for (int64_t u = count; u < 2 * count; u += kLine) __builtin_prefetch(row + u + kLine - 1);
+    for (int64_t u = 0; u < count; u += kLine) __builtin_prefetch(row + u + kLine - 1);
   }
 }
 
@@ -64,19 +71,19 @@ class RecurrentGates {
     ptrdiff_t row;
     float beta;
   };
-  // In the pool's task, by all its threads, which wait for each other at its end: R times the states h [B, fed], summed
-  // into target(gate) of every gate; and work(first, count) for units that have their sums.
+  // In the pool's task, by all its threads, which wait for each other at its end: R times the states h [B, fed] of step
+  // t, summed into target(gate) of every gate; and work(first, count) for units that have their sums.
   template <typename GateTarget, typename Work>
-  void share(Run& run, int thread, const float* h, GateTarget&& target, Work&& work) const {
+  void share(Run& run, int thread, int64_t t, const float* h, GateTarget&& target, Work&& work) const {
     if (!packed_) {
-      run.pool.share(thread, s_.H, [&](int64_t first, int64_t end) {
+      run.pool.share(thread, s_.H, goes_back(t), [&](int64_t first, int64_t end) {
         for (int64_t gate = 0; gate < gates_; ++gate) multiply_rows(run, h, gate, first, end - first, target(gate));
         work(first, end - first);
       });
       return;
     }
     const StepProduct::Factor factor = packed_->factor(h, thread);
-    run.pool.share(thread, packed_->panels(), [&](int64_t begin, int64_t end) {
+    run.pool.share(thread, packed_->panels(), goes_back(t), [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t first = packed_->first_column(panel);
         for (int64_t gate = 0; gate < gates_; ++gate) {
@@ -97,14 +104,14 @@ class RecurrentGates {
   std::optional<StepProduct> packed_;  // R^T of each gate, where packing pays
 };
 
-// A step of a backward sweep, by all threads of a task: to dh [B, fed], dY's part, if there is one, and of the step
+// Step t of a backward sweep, by all threads of a task: to dh [B, fed], dY's part, if there is one, and of the step
 // after it, if there is one, D R, D [gates * H, B] being written by `work`(first, count) for units whose dh is
 // complete.
 template <typename Work>
-void step_back(Run& run, int thread, const RecurrentShape& s, const StepProduct& recurrent, const float* dy,
+void step_back(Run& run, int thread, int64_t t, const RecurrentShape& s, const StepProduct& recurrent, const float* dy,
                const float* D_after, float* dh, Work&& work) {
   const StepProduct::Factor after = D_after == nullptr ? StepProduct::Factor{} : recurrent.factor(D_after, thread);
-  run.pool.share(thread, recurrent.panels(), [&](int64_t begin, int64_t end) {
+  run.pool.share(thread, recurrent.panels(), goes_back(t), [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t first = recurrent.first_column(panel), count = recurrent.width(panel);
       for (int64_t b = 0; b < s.B && dy != nullptr; ++b) {
@@ -123,7 +130,7 @@ void sweep_back(Run& run, int thread, const RecurrentShape& s, int64_t gates, co
                 const float* dy, const float* D, float* dh, Work&& work) {
   for (int64_t t = s.T - 1; t >= 0; --t) {
     const float* after = t == s.T - 1 ? nullptr : D + (t + 1) * s.B * gates * s.H;
-    step_back(run, thread, s, recurrent, dy + t * s.B * s.H, after, dh,
+    step_back(run, thread, t, s, recurrent, dy + t * s.B * s.H, after, dh,
               [&](int64_t first, int64_t count) { work(t, first, count); });
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 // Products and sums are rounded one by one on every CPU, so that int8 predictions are the same everywhere.
 #pragma clang fp contract(off)
@@ -15,18 +16,23 @@ constexpr int64_t kRows = 128;
 // x [n] as whole numbers times the result, the smallest scale with which sums of products with int8 fit int32. NaN for
 // an x that is not finite; then the numbers are 0.
 float round_to_integers(const float* x, int64_t n, int16_t* rounded) {
-  float largest = 0;
-  bool finite = true;
+  uint32_t bits = 0;  // of the largest size; integers, so that NaN and infinity are above all numbers
   for (int64_t i = 0; i < n; ++i) {
-    finite = finite && std::isfinite(x[i]);
-    largest = std::max(largest, std::fabs(x[i]));
+    uint32_t one;
+    std::memcpy(&one, x + i, sizeof one);
+    bits = std::max(bits, one & 0x7fffffffu);
   }
-  const int64_t most = std::min<int64_t>(INT16_MAX, INT32_MAX / (128 * n));
-  const float scale = finite ? largest / static_cast<float>(most) : NAN;
-  const bool usable = scale > 0;
-  const float limit = static_cast<float>(most);
+  float largest;
+  std::memcpy(&largest, &bits, sizeof largest);
+  const int64_t most = std::min<int64_t>(kMostOfInt8, INT32_MAX / (128 * n));
+  const float limit = static_cast<float>(most), scale = std::isfinite(largest) ? largest / limit : NAN;
+  if (!(scale > 0)) {
+    std::fill_n(rounded, n, int16_t{0});
+    return scale;
+  }
+  constexpr float kShift = 12582912;  // 1.5 * 2^23: adding it rounds to the nearest whole number
   for (int64_t i = 0; i < n; ++i) {
-    const float level = usable ? std::nearbyint(x[i] / scale) : 0;
+    const float level = (x[i] / scale + kShift) - kShift;
     rounded[i] = static_cast<int16_t>(std::min(limit, std::max(-limit, level)));
   }
   return scale;

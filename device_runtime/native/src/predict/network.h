@@ -13,7 +13,7 @@
 namespace phonograd {
 
 // One caller at a time. With int8 weights, results are the same bits on every CPU, with any kernels and threads: sums
-// are exact, and all else is computed by the portable kernels.
+// are exact, and cells are computed by the portable kernels.
 class Network {
  public:
   // The weights and the pool must outlive this. Throws Error(weights) unless the file has the manifest's tensors.

@@ -66,8 +66,8 @@ Predictor::Predictor(const std::string& folder, const std::string& weights, cons
       index_(vocabulary_),
       weights_(weights_file(manifest_, weights)),
       pool_(options.threads, options.pin_threads),
-      sums_(kernel_set("portable")),
-      network_(manifest_, weights_, pool_, kernel_set(options.kernels.c_str())) {
+      kernels_(kernel_set(options.kernels.c_str())),
+      network_(manifest_, weights_, pool_, kernels_) {
   if (weights.empty() && weights_.int8() && weights_.base_sha256() != manifest_.weights_sha256) {
     throw Error(Status::artifacts, weights_.path() +
                                        ": prediction weights of the folder's model expected, found those of another; "
@@ -168,11 +168,7 @@ void Predictor::score() {
   if (scored_) return;
   network_.scores(place_.state.data(), scores_.data());
   weights_.require_unchanged();
-  const float highest = *std::max_element(scores_.begin(), scores_.end());
-  for (size_t word = 0; word < scores_.size(); ++word) exponentials_[word] = scores_[word] - highest;
-  sums_.exponential(exponentials_.data(), exponentials_.data(), exponentials_.size());
-  total_ = 0;
-  for (const float exponential : exponentials_) total_ += static_cast<double>(exponential);
+  total_ = kernels_.exponentials(scores_.size(), scores_.data(), exponentials_.data());
   if (!std::isfinite(total_)) {
     throw Error(Status::training,
                 "predict: the model's scores are not finite; its weights hold NaN or are far too large");
@@ -224,7 +220,7 @@ std::vector<Candidate> Predictor::best_candidates(const Wish& wish) const {
   const double least_share = (1 - 1e-9) * total_ / (1 - weight);  // with room for what rounds
   const auto add_model = [&](int64_t id, double share) {
     const auto place = static_cast<size_t>(id);
-    if (exponentials_[place] < best.least() * least_share) return;  // most words: no division for them
+    if (static_cast<double>(exponentials_[place]) < best.least() * least_share) return;  // most: no division for them
     const double probability = (1 - weight) * this->probability(id);
     const std::string_view word = vocabulary_.word(id);
     if (users_[place] || !best.takes(share * probability)) return;
@@ -232,7 +228,19 @@ std::vector<Candidate> Predictor::best_candidates(const Wish& wish) const {
     best.add({id, word, vocabulary_.form(id), probability, share * probability, scores_[place]});
   };
   const PrefixIndex::Range exact = index_.with_prefix(prefix);
-  for (const int64_t* id = exact.begin; id != exact.end; ++id) add_model(*id, 1);
+  if (prefix.empty()) {  // all words, in the order of their ids; most are in a block of which none comes into question
+    constexpr int64_t kBlock = 32;
+    const auto V = static_cast<int64_t>(exponentials_.size());
+    for (int64_t first = kEos + 1; first < V; first += kBlock) {
+      const float *begin = exponentials_.data() + first, *end = begin + std::min(kBlock, V - first);
+      float most = 0;
+      for (const float* one = begin; one != end; ++one) most = std::max(most, *one);
+      if (static_cast<double>(most) < best.least() * least_share) continue;
+      for (const float* one = begin; one != end; ++one) add_model(one - exponentials_.data(), 1);
+    }
+  } else {
+    for (const int64_t* id = exact.begin; id != exact.end; ++id) add_model(*id, 1);
+  }
   for (size_t at = 1; personal_ != nullptr && at < ids_.size(); ++at) {
     const PersonalWord& word = personal_->words()[at];
     const bool fits = word.spelling.compare(0, prefix.size(), prefix) == 0;

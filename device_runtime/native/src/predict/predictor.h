@@ -119,7 +119,7 @@ class Predictor {
   PrefixIndex index_;
   PredictionWeights weights_;
   ThreadPool pool_;
-  const KernelSet& sums_;  // of the probabilities
+  const KernelSet& kernels_;
   Network network_;
   Place place_;
   std::vector<float> scores_, exponentials_;  // [V], both
