@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tests.cluster.image import ROOT, Image, read_image
 from tests.support.command_line import Run, Workplace
 
 EXAMPLES = ROOT / "examples"
-KUBERNETES = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
+INGRESS = EXAMPLES / "kubernetes/ingress.yaml"
+KUBERNETES = sorted({*INGRESS.parent.glob("*.yaml")} - {INGRESS})
 OPEN_PATHS = {one.path for one in OPERATIONS if one.access == "open"}
 
 
@@ -54,7 +56,7 @@ def servers() -> dict[str, Server]:
     mounts = {one.split(":")[1] for one in service["volumes"] if not one.endswith(":ro")} | {*service["tmpfs"]}
     found = {
         "Dockerfile": Server([*made.command], made.port, {made.volume, made.environment["XDG_STATE_HOME"]}),
-        "compose.yaml": Server(service["command"], ports[0], mounts),
+        "compose.yaml": Server(service["command"], ports[0], mounts, compose()["configs"]["server"]["content"]),
     }
     for path in KUBERNETES:
         (container,) = of_kind(path, "StatefulSet", "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -101,7 +103,17 @@ def test_probes_ask_paths_that_are_open_to_everyone() -> None:
         assert pod["spec"]["securityContext"]["runAsUser"] == int(made.user) > 0
 
 
-@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_an_ingress_leads_to_the_servers_which_believe_it() -> None:
+    (rule,) = of_kind(INGRESS, "Ingress")["spec"]["rules"]
+    target = rule["http"]["paths"][0]["backend"]["service"]
+    for path in KUBERNETES:
+        service = of_kind(path, "Service")
+        assert target == {"name": service["metadata"]["name"], "port": {"name": service["spec"]["ports"][0]["name"]}}
+        (container,) = of_kind(path, "StatefulSet", "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert ip_network({one["name"]: one["value"] for one in container["env"]}["FORWARDED_ALLOW_IPS"])
+
+
+@pytest.mark.parametrize("path", [INGRESS, *KUBERNETES], ids=lambda path: path.name)
 def test_kubernetes_takes_the_manifests(path: Path) -> None:
     for document in documents(path):
         validate(document, latest_version(), strict=True)
