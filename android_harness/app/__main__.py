@@ -61,9 +61,9 @@ def main(
         click.echo(size_table(Path(built.path)), err=True)
     click.echo(json.dumps(dataclasses.asdict(built)))
     if maven:
-        click.echo(f'next, in the app: maven {{ url = uri("{maven.resolve()}") }} (docs/android.md, "Add it")', err=True)
+        click.echo(f'next, in your app: maven {{ url = uri("{maven.resolve()}") }} (docs/android.md)', err=True)
     elif not aar:
-        click.echo(f"next: adb install {out} (docs/android.md, Try it)", err=True)
+        click.echo(f"next: adb install {out} (docs/android.md)", err=True)
 
 
 if __name__ == "__main__":
