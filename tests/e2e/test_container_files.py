@@ -13,7 +13,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from kubernetes_validate.utils import latest_version, validate
 
 from phonograd.server_agg.app import OPERATIONS
-from tests.cluster.image import ROOT, Image, read_image
+from tests.cluster.image import ROOT, Image, build
 from tests.support.command_line import Run, Workplace
 
 EXAMPLES = ROOT / "examples"
@@ -32,7 +32,7 @@ def of_kind(path: Path, *kinds: str) -> dict[str, Any]:
 
 
 def image() -> Image:
-    return read_image((ROOT / "Dockerfile").read_text("utf-8"))
+    return build((ROOT / "Dockerfile").read_text("utf-8"))
 
 
 def compose() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def servers() -> dict[str, Server]:
     ports = [int(one.split(":")[-1]) for one in service["ports"]]
     mounts = {one.split(":")[1] for one in service["volumes"] if not one.endswith(":ro")} | {*service["tmpfs"]}
     found = {
-        "Dockerfile": Server([*made.command], made.port, {made.volume, made.environment["XDG_STATE_HOME"]}),
+        "Dockerfile": Server([*made.cmd], int(made.expose), {made.volume, made.env["XDG_STATE_HOME"]}),
         "compose.yaml": Server(service["command"], ports[0], mounts, compose()["configs"]["server"]["content"]),
     }
     for path in KUBERNETES:
@@ -89,7 +89,7 @@ def test_a_server_starts_by_options_and_keys_that_exist(
 
 def test_probes_ask_paths_that_are_open_to_everyone() -> None:
     made = image()
-    assert f"http://127.0.0.1:{made.port}/livez" in made.health[-1]
+    assert f"http://127.0.0.1:{made.expose}/livez" in made.healthcheck[-1]
     asked = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/healthz"}
     assert set(asked.values()) <= OPEN_PATHS
     for path in KUBERNETES:
@@ -135,7 +135,7 @@ def test_what_watches_the_server_is_what_examples_watching_has() -> None:
     assert mounts["./watching/rules.yml"] == f"/etc/prometheus/{watching['rule_files'][0]}"
     # Prometheus is in the server's network, so the example's target is the server, and Grafana finds it there.
     assert services["prometheus"]["network_mode"] == "service:server"
-    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{image().port}"]
+    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{image().expose}"]
     (source,) = yaml.safe_load(configs["datasource"]["content"])["datasources"]
     assert source["url"] == "http://server:9090"
     (provider,) = yaml.safe_load(configs["dashboards"]["content"])["providers"]
