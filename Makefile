@@ -14,7 +14,8 @@ ENGINE = $(VENV)/bin/python -c 'from phonograd.device_runtime.engine.c_abi impor
 # Ray and Flower have an environment of their own: Flower pins other versions of what the server uses.
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
-# The app and the Android library need the compiler alone, of all that the tests need.
+# The app and the Android library need the compiler alone, of all that the tests need, and so any Python.
+ANY_PYTHON = $(or $(PYTHON),python3)
 ANDROID := .venv-android
 ANDROID_READY := $(ANDROID)/.ready
 
@@ -141,7 +142,7 @@ aar: android-tools $(ANDROID_READY)
 
 # What is missing is said before anything is installed.
 android-tools:
-	@$(PYTHON) -c 'from phonograd.android_harness.app.toolchain import check_tools; check_tools()'
+	@$(ANY_PYTHON) -c 'from phonograd.android_harness.app.toolchain import check_tools; check_tools()'
 
 # Each part of a round in wall time, as pytest-benchmark measures it: some two minutes. SAVE=FILE keeps the run; COMPARE=FILE
 # fails where a benchmark is slower than in that run by more than MAX_SLOWDOWN.
@@ -178,7 +179,7 @@ format: $(READY)
 $(DEMO_READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "a checkout needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing the compiler"
+	@echo "installing the compiler, 170 MB"
 	$(PIP) --editable '.[build]'
 	@echo "installing PyTorch and ONNX Runtime, and compiling the native engine beside that: one to three minutes"
 	@$(ENGINE) & $(PIP) --editable '.[demo]' && wait $$!
@@ -198,7 +199,8 @@ $(ENGINES_READY): pyproject.toml
 	touch $(ENGINES_READY)
 
 $(ANDROID_READY): pyproject.toml | android-tools
-	$(PYTHON) -m venv $(ANDROID)
+	$(ANY_PYTHON) -m venv $(ANDROID)
+	@echo "installing the compiler in $(ANDROID), 170 MB: pip takes one to some minutes"
 	$(ANDROID)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[build]'
 	touch $(ANDROID_READY)
 

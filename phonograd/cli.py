@@ -27,6 +27,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "devices": ("devices", "devices", "List the phones on adb and whether they are ready."),
         "phone-bench": ("phone_bench", "phone_bench", "Time epochs on phones over adb."),
         "build-phone": ("native", "build_phone", "Build and check the binary that phones run."),
+        "zip-model": ("zip_model", "zip_model", "Write what phones need of a model, for an app."),
         "bench": ("bench", "bench", "Benchmark training and aggregation on this machine."),
     },
     "Rounds, and what they cost": {

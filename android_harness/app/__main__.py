@@ -47,6 +47,7 @@ def main(
     built: Aar
     try:
         tools = find_tools(sdk, d8, android_jar)
+        click.echo("building; what is not compiled yet takes some minutes", err=True)
         if maven is not None:
             built = release_to_maven(maven, tools, binary)
         elif aar is not None:
@@ -59,6 +60,10 @@ def main(
     if maven or aar:
         click.echo(size_table(Path(built.path)), err=True)
     click.echo(json.dumps(dataclasses.asdict(built)))
+    if maven:
+        click.echo(f'next, in your app: maven {{ url = uri("{maven.resolve()}") }} (docs/android.md)', err=True)
+    elif not aar:
+        click.echo(f"next: adb install {out} (docs/android.md)", err=True)
 
 
 if __name__ == "__main__":

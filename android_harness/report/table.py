@@ -23,7 +23,6 @@ Table = tuple[str, Sequence[Row]]
 Figures = Sequence[tuple[str, PhoneResult, PhoneSummary]]
 MB = 1e6
 DEFAULT_CODEC = "rows-f32"
-OTHER_WORKLOAD = "other\nworkload"
 _TEXT_COLUMNS = 76
 _STEP_COLUMNS = {"steps": "count", "smallest": "smallest", "5 %": "p5", "25 %": "p25", "median": "p50"} | {
     "75 %": "p75",
@@ -125,7 +124,7 @@ def _time_row(name: str, phone: PhoneResult, summary: PhoneSummary, papers: bool
         "threads": "\n".join(placements) or None,
         "epoch s": _median(summary.epoch_seconds),
         "step s": _median(summary.step_seconds),
-        f"x of {PAPER_EPOCH_SECONDS:g} s": _round(summary.paper_ratio) if papers else OTHER_WORKLOAD,
+        **({f"x of {PAPER_EPOCH_SECONDS:g} s": _round(summary.paper_ratio)} if papers else {}),
         "tokens/s": _round(summary.tokens_per_s),
         "loss": f"{first:.2f} → {last:.2f}" if first is not None and last is not None else None,
         "max °C": _round(summary.max_temperature_c, 1),

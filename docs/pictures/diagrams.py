@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.pictures.diagram import Arrow, Box, Diagram, draw
-from phonograd.pages.plots import COLOURS, NARROW, logarithmic, svg_file
+from phonograd.pages.plots import COLOURS, logarithmic, svg_file
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "phonograd/papers/results/codecs.json"
@@ -146,7 +146,7 @@ def codecs() -> str:
     rows = json.loads(RESULTS.read_text("utf-8"))["rows"]
     points = {name: (row["MB up a round"][0], row["user perplexity"][0]) for name, row in rows.items()}
     words = "\n".join(f"{name}: {size:g} MB, perplexity {perplexity:g}" for name, (size, perplexity) in points.items())
-    return svg_file([partial(_codecs, points=points)], words, size=NARROW)
+    return svg_file([partial(_codecs, points=points)], words)
 
 
 def _codecs(axes: Any, points: dict[str, tuple[float, float]]) -> None:

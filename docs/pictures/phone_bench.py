@@ -31,7 +31,7 @@ def main() -> None:
         environment = {**adb.environment, "PATH": f"{tools}:{os.environ['PATH']}", "PHONOGRAD_CACHE": cache}
         command = [sys.executable, "-m", "phonograd", "phone-bench", str(artifacts), "--html", str(page), "--quiet"]
         subprocess.run(command, env={**os.environ, **environment}, check=True)
-        screenshot(Path(__file__).with_name("phone-bench.png"), 1200, 905, page.as_uri())
+        screenshot(Path(__file__).with_name("phone-bench.png"), 480, 915, page.as_uri())
 
 
 if __name__ == "__main__":

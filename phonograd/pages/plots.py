@@ -1,7 +1,6 @@
 """Plots as SVG, and the HTML page of plots and tables."""
 
 import io
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ except ImportError as error:
 
 WIDEST_WITH_MINOR_TICKS = 300  # times the least value on an axis
 COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
-SIZE = (6.4, 3.8)  # inches
-NARROW = (4.8, 3.6)  # so that letters are readable on a phone
+SIZE = (4.8, 3.6)  # inches: narrow, so that letters are readable on a phone
 WIDEST_LINEAR = 20  # times the least value on an axis whose values are still told apart
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -69,7 +67,7 @@ def _cell(value: object) -> str:
 
 def svg(plot: Callable[[Any], None], legend: bool = True) -> str:
     """What `plot` draws on matplotlib axes, with a legend below them."""
-    figure = plt.figure(figsize=NARROW, layout="constrained")
+    figure = plt.figure(figsize=SIZE, layout="constrained")
     axes = _draw(figure.add_subplot(), plot)
     if legend:
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
@@ -77,22 +75,18 @@ def svg(plot: Callable[[Any], None], legend: bool = True) -> str:
     return text[text.index("<svg") :]
 
 
-def svg_file(
-    plots: Sequence[Callable[[Any], None]], description: str, columns: int = 2, size: tuple[float, float] = SIZE
-) -> str:
-    """What `plots` draw, each on axes of its own, `columns` in a row, as an SVG file with one legend for all.
+def svg_file(plots: Sequence[Callable[[Any], None]], description: str) -> str:
+    """What `plots` draw, each on axes of its own, one below the other, as an SVG file with one legend for all.
 
-    description: in the file's metadata; size: of a plot. The same plots give the same bytes.
+    description: in the file's metadata. The same plots give the same bytes.
     """
-    columns = min(len(plots), columns)
-    rows = math.ceil(len(plots) / columns)
     with mpl.rc_context({"svg.hashsalt": "phonograd", "svg.fonttype": "none"}):
-        figure = plt.figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        figure = plt.figure(figsize=(SIZE[0], SIZE[1] * len(plots)), layout="constrained")
         labels: dict[str, Any] = {}
         for place, plot in enumerate(plots, 1):
-            axes = _draw(figure.add_subplot(rows, columns, place), plot)
+            axes = _draw(figure.add_subplot(len(plots), 1, place), plot)
             labels |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=2 * columns, frameon=False)
+        figure.legend(labels.values(), labels.keys(), loc="outside lower center", frameon=False)
         return _save_svg(figure, metadata={"Date": None, "Creator": None, "Description": description})
 
 

@@ -1,5 +1,6 @@
 """docs/results.md, and pages beside it, with their pictures: curves, drawn from the results' figures alone."""
 
+import textwrap
 from collections.abc import Mapping
 from functools import partial
 from itertools import cycle, groupby
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.files import storage_errors, write_bytes
-from phonograd.pages.plots import COLOURS, NARROW, SIZE, logarithmic, svg_file
+from phonograd.pages.plots import COLOURS, logarithmic, of_rounds, svg_file
 from phonograd.papers.curves import Lines, lines
 from phonograd.papers.experiment import Experiment, Plot, load, names
 from phonograd.papers.page import own_pages, page, picture_place
@@ -41,8 +42,7 @@ def picture(experiment: Experiment, result: Result) -> str:
     curves = dict.fromkeys(curve for _, curves_of_plot in drawn for curve in curves_of_plot)
     styles = dict(zip(curves, cycle(STYLES), strict=False))
     plots = [partial(_draw, plot=plot, lines=curves_of_plot, styles=styles) for plot, curves_of_plot in drawn]
-    columns, size = (1, NARROW) if any(plot.against for plot in experiment.plots) else (2, SIZE)
-    return svg_file(plots, describe(experiment, result), columns, size)
+    return svg_file(plots, describe(experiment, result))
 
 
 def describe(experiment: Experiment, result: Result) -> str:
@@ -63,7 +63,11 @@ def _draw(axes: Any, plot: Plot, lines: Lines, styles: Mapping[str, tuple[str, s
             low, high = zip(*bands, strict=True)
             axes.fill_between(at, low, high, color=colour, alpha=0.1, lw=0)
             axes.plot(at, low, at, high, color=colour, ls=dashes, lw=0.6)
-    axes.set(title=plot.title, xlabel=plot.against or "round", ylabel=plot.figure)
+    if plot.against:
+        axes.set_xlabel(plot.against)
+    else:
+        of_rounds(axes)
+    axes.set(title=textwrap.fill(plot.title, 40), ylabel=plot.figure)
     names = dict.fromkeys((point.x, point.name) for line in lines.values() for point in line if point.name)
     if names:
         low, high = axes.get_ylim()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.names import phone_name, printable, short_names
-from phonograd.android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
+from phonograd.android_harness.report.table import comparison_tables, remarks, tables
 from phonograd.android_harness.result import Failure, PhoneBenchReport, Placement
 from phonograd.console import Console
 from tests.android_harness.reports import (
@@ -72,7 +72,7 @@ def test_a_row_has_the_figures() -> None:
 )
 def test_only_the_papers_workload_is_compared_with_the_paper(change: dict[str, int], papers: bool) -> None:
     row = tables(report(phone(), workload=replace(PAPERS, **change)))[0][1][0]
-    assert (row["x of 140 s"] != OTHER_WORKLOAD) == papers
+    assert ("x of 140 s" in row) == papers
 
 
 def test_threads_and_cores_are_those_that_ran() -> None:

@@ -21,14 +21,7 @@ from phonograd.device_runtime.native_build.compiler import cache_folder
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # What debian:*-slim leaves out of a minimal Debian, and of packages that are installed later.
-LEFT_OUT = (
-    "usr/share/doc",
-    "usr/share/info",
-    "usr/share/locale",
-    "usr/share/man",
-    "var/cache/apt",
-    "var/lib/apt/lists",
-)
+LEFT_OUT = (*(f"usr/share/{name}" for name in ("doc", "info", "locale", "man")), "var/cache/apt", "var/lib/apt/lists")
 # Arguments: lower layers, an upper one or "", a mount point, a scratch folder, the user; then the command.
 RUN = """
 set -eu
@@ -49,36 +42,19 @@ PIP_CERT=/run/ca.crt exec /usr/sbin/chroot --userspec="$user" "$root" "$@"
 """
 
 
-# Instructions that set a field of Image, and which.
-SETTINGS = {
-    "ARG": "arguments",
-    "ENV": "environment",
-    "USER": "user",
-    "EXPOSE": "port",
-    "VOLUME": "volume",
-    "ENTRYPOINT": "entrypoint",
-    "CMD": "command",
-    "HEALTHCHECK": "health",
-}
-
-
-class UnknownLineError(Exception):
-    """A line of the Dockerfile that these tests cannot run."""
-
-
 @dataclass(frozen=True)
 class Image:
-    """The layers of a stage, the last first, and what its lines say of the container."""
+    """The layers of a stage, the last first, and what its lines say of the container, by their instructions."""
 
     layers: tuple[Path, ...]
-    environment: dict[str, str] = field(default_factory=dict)
-    arguments: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    arg: dict[str, str] = field(default_factory=dict)
     user: str = "0"
-    port: int = 0
+    expose: str = ""
     volume: str = ""
     entrypoint: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    health: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    healthcheck: tuple[str, ...] = ()
 
     def megabytes(self) -> float:
         """The megabytes of the files of all layers."""
@@ -92,7 +68,7 @@ class Image:
         root = Path(tempfile.mkdtemp(dir=scratch))
         own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PIP_CERT": str(CERTIFICATES), "PLACES": " ".join(places)}
         own |= {name: os.environ[name] for name in ("PIP_INDEX_URL",) if name in os.environ}
-        settings = own | self.arguments | self.environment
+        settings = own | self.arg | self.env
         lower = ":".join(map(str, self.layers))
         run = ("sh", "-c", RUN, "sh", lower, upper, str(root), f"{root}.scratch", f"{self.user}:{self.user}")
         pairs = [f"{name}={value}" for name, value in settings.items()]
@@ -105,17 +81,20 @@ def instructions(text: str) -> list[tuple[str, str]]:
     return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
 
 
-def build(text: str, folder: Path) -> Image:
-    """The last stage, its layers in `folder`. Raises UnknownLineError for a line that can't be run, CalledProcessError
-    for one that fails.
+def build(text: str, folder: Path | None = None) -> Image:
+    """The last stage, its layers in `folder`; None: what it says of its containers, nothing is built.
+
+    Raises ValueError for a line that can't be run, CalledProcessError for one that fails.
     """
     stages: dict[str, Image] = {}
     stage, image = "", Image(())
     for number, (name, rest) in enumerate(instructions(text)):
         if name == "FROM":
             base, _, stage = rest.partition(" AS ")
-            image = Image((debian(base),))
-        elif name in ("RUN", "COPY"):
+            image = Image((debian(base),) if folder else ())
+        elif name not in ("RUN", "COPY"):
+            image = _apply_setting(name, rest, image)
+        elif folder:
             layer = folder / f"layer{number}"
             layer.mkdir()
             if name == "RUN":
@@ -123,18 +102,7 @@ def build(text: str, folder: Path) -> Image:
             else:
                 _copy(rest, layer, stages)
             image = replace(image, layers=(layer, *image.layers))
-        else:
-            image = _apply_setting(name, rest, image)
         stages[stage] = image
-    return image
-
-
-def read_image(text: str) -> Image:
-    """What the last stage says of its containers; nothing is built."""
-    image = Image(())
-    for name, rest in instructions(text):
-        if name not in ("RUN", "COPY"):
-            image = Image(()) if name == "FROM" else _apply_setting(name, rest, image)
     return image
 
 
@@ -142,7 +110,7 @@ def debian(name: str) -> Path:
     """The files of debian:SUITE-slim, nearly: made once, in the cache folder."""
     found = re.fullmatch(r"debian:(\w+)-slim", name)
     if found is None:
-        raise UnknownLineError(f"FROM {name}: expected debian:SUITE-slim")
+        raise ValueError(f"FROM {name}: expected debian:SUITE-slim")
     place = cache_folder() / f"debian-{found[1]}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -160,9 +128,9 @@ def debian(name: str) -> Path:
 
 def _run(image: Image, command: str, layer: Path, folder: Path) -> None:
     if command.startswith(("--", "[")):
-        raise UnknownLineError(f"RUN {command}: expected a shell's command line without options")
+        raise ValueError(f"RUN {command}: expected a shell's command line without options")
     # What this checkout compiled is not compiled once more.
-    image = replace(image, environment=image.environment | {"PHONOGRAD_CACHE": "/run/phonograd"})
+    image = replace(image, env=image.env | {"PHONOGRAD_CACHE": "/run/phonograd"})
     line = image.line(folder, "sh", "-c", command, upper=str(layer), places=[f"{cache_folder()}:/run/phonograd"])
     subprocess.run(line, check=True)
 
@@ -171,7 +139,7 @@ def _copy(rest: str, layer: Path, stages: dict[str, Image]) -> None:
     *sources, target = shlex.split(rest)
     stage = sources.pop(0).removeprefix("--from=") if sources[0].startswith("--from=") else None
     if not target.startswith("/") or any(re.search(r"[*?\[$]|^--", source) for source in sources):
-        raise UnknownLineError(f"COPY {rest}: expected names without patterns or options, and an absolute target")
+        raise ValueError(f"COPY {rest}: expected names without patterns or options, and an absolute target")
     place = layer / target.lstrip("/")
     for source in sources:
         # Of a stage it has to be a folder that one RUN made.
@@ -186,17 +154,12 @@ def _copy(rest: str, layer: Path, stages: dict[str, Image]) -> None:
 
 
 def _apply_setting(name: str, rest: str, image: Image) -> Image:
-    if name not in SETTINGS:
-        raise UnknownLineError(f"{name} {rest}: expected FROM, RUN, COPY or one of {', '.join(SETTINGS)}")
+    key = name.lower()
+    if key not in Image.__annotations__:
+        raise ValueError(f"{name} {rest}: expected FROM, RUN, COPY or a field of Image")
     value: Any = rest
     if name in ("ARG", "ENV"):
-        value = getattr(image, SETTINGS[name]) | _pairs(rest)
+        value = getattr(image, key) | dict(pair.split("=", 1) for pair in shlex.split(rest))
     elif name in ("HEALTHCHECK", "ENTRYPOINT", "CMD"):
         value = tuple(json.loads(rest[rest.index("[") :]))
-    elif name == "EXPOSE":
-        value = int(rest)
-    return replace(image, **{SETTINGS[name]: value})
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in shlex.split(text))
+    return replace(image, **{key: value})

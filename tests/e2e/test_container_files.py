@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from kubernetes_validate.utils import latest_version, validate
 
 from phonograd.server_agg.app import OPERATIONS
-from tests.cluster.image import ROOT, Image, read_image
+from tests.cluster.image import ROOT, Image, build
 from tests.support.command_line import Run, Workplace
 
 EXAMPLES = ROOT / "examples"
-KUBERNETES = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
+INGRESS = EXAMPLES / "kubernetes/ingress.yaml"
+KUBERNETES = sorted({*INGRESS.parent.glob("*.yaml")} - {INGRESS})
 OPEN_PATHS = {one.path for one in OPERATIONS if one.access == "open"}
 
 
@@ -30,7 +32,7 @@ def of_kind(path: Path, *kinds: str) -> dict[str, Any]:
 
 
 def image() -> Image:
-    return read_image((ROOT / "Dockerfile").read_text("utf-8"))
+    return build((ROOT / "Dockerfile").read_text("utf-8"))
 
 
 def compose() -> dict[str, Any]:
@@ -53,8 +55,8 @@ def servers() -> dict[str, Server]:
     ports = [int(one.split(":")[-1]) for one in service["ports"]]
     mounts = {one.split(":")[1] for one in service["volumes"] if not one.endswith(":ro")} | {*service["tmpfs"]}
     found = {
-        "Dockerfile": Server([*made.command], made.port, {made.volume, made.environment["XDG_STATE_HOME"]}),
-        "compose.yaml": Server(service["command"], ports[0], mounts),
+        "Dockerfile": Server([*made.cmd], int(made.expose), {made.volume, made.env["XDG_STATE_HOME"]}),
+        "compose.yaml": Server(service["command"], ports[0], mounts, compose()["configs"]["server"]["content"]),
     }
     for path in KUBERNETES:
         (container,) = of_kind(path, "StatefulSet", "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -87,7 +89,7 @@ def test_a_server_starts_by_options_and_keys_that_exist(
 
 def test_probes_ask_paths_that_are_open_to_everyone() -> None:
     made = image()
-    assert f"http://127.0.0.1:{made.port}/livez" in made.health[-1]
+    assert f"http://127.0.0.1:{made.expose}/livez" in made.healthcheck[-1]
     asked = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/healthz"}
     assert set(asked.values()) <= OPEN_PATHS
     for path in KUBERNETES:
@@ -101,7 +103,17 @@ def test_probes_ask_paths_that_are_open_to_everyone() -> None:
         assert pod["spec"]["securityContext"]["runAsUser"] == int(made.user) > 0
 
 
-@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_an_ingress_leads_to_the_servers_which_believe_it() -> None:
+    (rule,) = of_kind(INGRESS, "Ingress")["spec"]["rules"]
+    target = rule["http"]["paths"][0]["backend"]["service"]
+    for path in KUBERNETES:
+        service = of_kind(path, "Service")
+        assert target == {"name": service["metadata"]["name"], "port": {"name": service["spec"]["ports"][0]["name"]}}
+        (container,) = of_kind(path, "StatefulSet", "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert ip_network({one["name"]: one["value"] for one in container["env"]}["FORWARDED_ALLOW_IPS"])
+
+
+@pytest.mark.parametrize("path", [INGRESS, *KUBERNETES], ids=lambda path: path.name)
 def test_kubernetes_takes_the_manifests(path: Path) -> None:
     for document in documents(path):
         validate(document, latest_version(), strict=True)
@@ -123,7 +135,7 @@ def test_what_watches_the_server_is_what_examples_watching_has() -> None:
     assert mounts["./watching/rules.yml"] == f"/etc/prometheus/{watching['rule_files'][0]}"
     # Prometheus is in the server's network, so the example's target is the server, and Grafana finds it there.
     assert services["prometheus"]["network_mode"] == "service:server"
-    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{image().port}"]
+    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{image().expose}"]
     (source,) = yaml.safe_load(configs["datasource"]["content"])["datasources"]
     assert source["url"] == "http://server:9090"
     (provider,) = yaml.safe_load(configs["dashboards"]["content"])["providers"]

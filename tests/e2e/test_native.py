@@ -1,11 +1,13 @@
 """The native engine by the commands: its plan, and the binary for phones."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.native_build.checks import check_phone_binary
 from phonograd.device_runtime.native_build.compiler import Build
 from tests.support.command_line import Run, Workplace
@@ -30,6 +32,16 @@ def test_the_binary_for_phones(phono: Run, tmp_path: Path) -> None:
     assert outcome.code == 0
     for part in ("cached", document["sha256"][:12], f"{facts.bytes:,}"):
         assert part in outcome.out
+
+
+def test_an_app_gets_the_model_without_its_second_copy_of_the_weights(
+    phono: Run, workplace: Workplace, tmp_path: Path
+) -> None:
+    assert phono("zip-model", workplace.artifacts, "--out", tmp_path / "model.zip").code == 0
+    shutil.unpack_archive(tmp_path / "model.zip", tmp_path)
+    artifacts = open_artifacts(tmp_path / "artifacts")
+    assert artifacts.path("checkpoint").read_bytes() == b""
+    assert artifacts.path(WEIGHTS).read_bytes() == (workplace.artifacts / WEIGHTS).read_bytes()
 
 
 def test_a_compile_is_announced_before_it_begins_without_a_terminal_too(

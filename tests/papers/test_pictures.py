@@ -111,3 +111,4 @@ def test_the_pictures_are_those_of_the_results() -> None:
             "phonograd reproduce --page docs/results.md"
         )
         assert path.stat().st_size <= 100_000
+        assert ' width="345.6pt"' in path.read_text("utf-8")  # its letters keep their size on a phone

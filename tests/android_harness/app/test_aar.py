@@ -40,7 +40,7 @@ class Enrolling {{
 
 class Typing extends android.app.Service {{
     public android.os.IBinder onBind(android.content.Intent intent) {{ return null; }}
-    void type(Workspace workspace, File int8) throws IOException {{
+    void type(Workspace workspace) throws IOException {{
         {typing}
     }}
 }}
@@ -136,7 +136,7 @@ def test_the_command(aar: Aar, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["sha256"] == aar.sha256
     with zipfile.ZipFile(aar.path) as archive:
         told = {file.filename: (file.file_size, file.compress_size) for file in archive.infolist()}
-    rows = [line.split() for line in done.stderr.replace(",", "").splitlines()]
+    rows = [line.split() for line in done.stderr.replace(",", "").splitlines()[1:]]
     assert {name: (int(plain), int(packed)) for name, plain, packed in rows[1:-1]} == told
     assert rows[-1][0::2] == ["all", str(aar.bytes)]
     assert not (tmp_path / "x.apk").exists()

@@ -141,6 +141,7 @@ def test_the_command(apk: Apk, keystore: Path, tmp_path: Path) -> None:
     line = ["python", "-m", "phonograd.android_harness.app", "--keystore", str(keystore), "--out"]
     done = subprocess.run([*line, tmp_path / "demo.apk"], capture_output=True, text=True, check=True)
     assert apk.sha256 in done.stdout
+    assert f"adb install {tmp_path / 'demo.apk'}" in done.stderr
     bad = subprocess.run([*line, tmp_path / "x", "--d8", tmp_path / "d8"], capture_output=True, text=True, check=False)
     assert (bad.returncode, bad.stderr.count("\n")) == (15, 1)
     assert "d8: no such file" in bad.stderr

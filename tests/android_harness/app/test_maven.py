@@ -161,6 +161,7 @@ def test_the_command_beside_earlier_versions(repository: Path, release: MavenRel
     assert metadata.findtext("versioning/release") == __version__
     assert (place / "0.0.9/phonograd-0.0.9.pom").read_text() == "earlier"
     assert "jni/x86_64/libphonograd_phone.so" in done.stderr
+    assert f'url = uri("{tmp_path}")' in done.stderr.splitlines()[-1]
     both = subprocess.run([*line, "--aar", os.devnull], capture_output=True, text=True, check=False)
     assert both.returncode == 2
     assert "--aar and --maven both given" in both.stderr
