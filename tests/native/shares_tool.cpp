@@ -32,8 +32,8 @@ namespace {
 
 using phonograd::ThreadPool;
 
-// Whoever is free first takes next; a range takes its items by the thread's speed.
-void model(int64_t items, const std::vector<double>& speeds) {
+// Whoever is free first takes next, from the shares' ends if `back`; a range takes its items by the thread's speed.
+void model(int64_t items, const std::vector<double>& speeds, bool back) {
   const size_t threads = speeds.size();
   phonograd::Shares shares(static_cast<int>(threads));
   std::vector<double> free_at(threads, 0);
@@ -48,7 +48,7 @@ void model(int64_t items, const std::vector<double>& speeds) {
     }
     if (next == threads) break;
     int64_t first = 0, end = 0;
-    if (!shares.take(static_cast<int>(next), items, false, first, end)) {
+    if (!shares.take(static_cast<int>(next), items, back, first, end)) {
       working[next] = false;
       continue;
     }
@@ -143,10 +143,10 @@ int main(int count, char** arguments) {
     return 0;
   }
   std::vector<double> numbers;  // the speeds
-  for (int i = what == "model" ? 3 : what == "parts" ? 5 : 4; i < count; ++i)
+  for (int i = what == "model" || what == "back" ? 3 : what == "parts" ? 5 : 4; i < count; ++i)
     numbers.push_back(std::atof(arguments[i]));
-  if (what == "model") {
-    model(std::atoll(arguments[2]), numbers);
+  if (what == "model" || what == "back") {
+    model(std::atoll(arguments[2]), numbers, what == "back");
   } else if (what == "parts") {
     parts(std::atoll(arguments[2]), std::atoll(arguments[3]), std::atoll(arguments[4]), numbers);
   } else {

@@ -24,24 +24,25 @@ def tool() -> Path:
     return build_program("shares_tool", [HERE / "shares_tool.cpp", *base, parts])
 
 
-def model_shares(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:
+def model_shares(tool: Path, items: int, speeds: tuple[float, ...], way: str = "model") -> tuple[list[int], float]:
     """Items that each thread did (the tool fails unless each was done once), and when the last one ended."""
-    line = [str(tool), "model", str(items), *map(str, speeds)]
+    line = [str(tool), way, str(items), *map(str, speeds)]
     *done, last = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     return list(map(int, done)), float(last)
 
 
+@pytest.mark.parametrize("way", ["model", "back"])
 @pytest.mark.parametrize("items", [650, 300, 1500])
 @pytest.mark.parametrize("speeds", [PHONE, SLOWED, EQUAL])
 def test_cores_of_unequal_speed_work_at_nine_tenths_of_what_they_can_together(
-    tool: Path, items: int, speeds: tuple[float, ...]
+    tool: Path, items: int, speeds: tuple[float, ...], way: str
 ) -> None:
-    done, last = model_shares(tool, items, speeds)
+    done, last = model_shares(tool, items, speeds, way)
     assert sum(done) == items
     assert items / sum(speeds) / last >= 0.9
 
 
-@pytest.mark.parametrize("panel", [12, 16, 48])  # of NEON, AVX2 and AVX-512
+@pytest.mark.parametrize("panel", [12, 16, 32, 48])  # of NEON, AVX2, SME and AVX-512
 @pytest.mark.parametrize(("H", "N"), [(650, 200), (300, 200), (1500, 700)])
 @pytest.mark.parametrize("speeds", [PHONE, PHONE[::-1], SLOWED, EQUAL])
 def test_parts_of_the_output_layer_keep_unequal_cores_busy(
