@@ -23,6 +23,9 @@ settings.load_profile("phonograd")
 # A shell's background jobs ignore SIGINT, and so would every process that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# pytest-xdist tells its workers the width of the terminal, for which tables would leave columns out.
+os.environ.pop("COLUMNS", None)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if SHARED not in os.environ:  # a worker has its parent's

@@ -81,7 +81,7 @@ def export_artifacts(
 
     Raises WeightsError (names, shapes, dtypes, not finite, a forward that computes something else), VocabularyError,
     ArtifactsError (`out` may not be replaced; an unknown preset), UsageError (nothing to freeze by a name, a forward
-    that can't be run), TextError, StorageError, MissingExtraError without `phonograd[export]`.
+    that can't be run), TextError, StorageError, MissingExtraError without the extra `export`.
     """
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
 

@@ -41,7 +41,7 @@ def pretrain(
 
     Raises TextError, VocabularyError, ArtifactsError (an unknown preset; no such device or precision here), UsageError,
     StateError (damaged, in use, of another run), TrainingError (diverged), StoppedError, StorageError,
-    UnsupportedError, MissingExtraError without `phonograd[export]`.
+    UnsupportedError, MissingExtraError without the extra `export`.
     """
     place = Path(out)
     inputs = (vocabulary, *texts, validation, teacher)

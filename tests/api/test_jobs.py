@@ -133,10 +133,10 @@ def test_an_engine_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
     artifacts = exported(MODEL, TRAINING)
     monkeypatch.setitem(sys.modules, "ray", None)
     phonograd.encode_update(artifacts.path("weights.safetensors"), artifacts, tmp_path / "u", tokens=1)
-    with pytest.raises(phonograd.MissingExtraError, match=r"engine ray needs ray .*'phonograd\[ray\]'"):
+    with pytest.raises(phonograd.MissingExtraError, match=r"engine ray needs ray .*'\.\[ray\]'"):
         phonograd.fold_updates([tmp_path / "u"], artifacts, tmp_path / "out", engine="ray")
-    with pytest.raises(phonograd.MissingExtraError, match=r"engine ray needs ray .*'phonograd\[ray\]'"):
+    with pytest.raises(phonograd.MissingExtraError, match=r"engine ray needs ray .*'\.\[ray\]'"):
         phonograd.simulate(artifacts, {"a": MESSAGES}, tmp_path / "simulated", engine="ray")
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(phonograd.MissingExtraError, match=r"needs flwr .*'phonograd\[flower\]'"):
+    with pytest.raises(phonograd.MissingExtraError, match=r"needs flwr .*'\.\[flower\]'"):
         importlib.import_module("phonograd.adapters.flower")

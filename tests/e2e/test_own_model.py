@@ -152,7 +152,7 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
     for figure in ("perplexity", "perplexity_with_unknown"):
         assert found["pytorch"][figure] == pytest.approx(evaluated[figure], rel=1e-4)
     table = phono(*export, "--overwrite").out.partition(f"Check on {text}")[2]
-    assert all(title in table for title in ("pytorch", "exported", "perplexity_with_unknown"))
+    assert all(title in table for title in ("pytorch", "exported", "perplexity with unknown"))
     text.write_bytes(b"the elsewhere\n")
     assert f"warning: {text}: 50% of the words are unknown to the vocabulary" in phono(*export, "--overwrite").err
     assert_refused(

@@ -47,14 +47,14 @@ def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk
         kept = desk / "kept.update"
         state = ("--state", desk / "training", "--update", kept)
         second = phono(*train, "--server", url, "--codec", "delta-int8", *state).document
-        assert (second["receipt"]["round"], second["receipt"]["phone"]) == (2, "phone")
+        assert (second["receipt"]["round"], second["receipt"]["phone"]) == (2, "unnamed")
         with UpdateFile(kept) as update:
             assert (update.info.round, update.info.base_sha256) == (2, latest)
         assert [path.stem for path in (desk / "cache" / "models").glob("*/*/*.safetensors")] == [latest]
         assert list((desk / "training").iterdir()) == []
         assert list(desk.glob("phonograd-updates/*/*")) == []
         rows = phono("report", "--server", url, "--round", 2, "--json").document
-        assert [row["model_bytes"] > 0 for row in rows if row["phone"] == "phone"] == [True]
+        assert [row["model_bytes"] > 0 for row in rows if row["phone"] == "unnamed"] == [True]
 
         models = {name: desk / name for name in ("latest", "0", "1", "2")}
         for name, path in models.items():

@@ -13,7 +13,7 @@ constexpr int64_t kDepth = 328;
 // Second-level cache: the rows of C [rows_per_fetch_, columns] and of A, which each panel of the group reads again.
 constexpr int64_t kColumns = 336;
 constexpr int64_t kColumnsAbove = 32;  // narrow, so that threads have equal shares above a diagonal
-constexpr int64_t kLine = 16;  // floats in a cache line
+constexpr int64_t kLine = 16;          // floats in a cache line
 // Last-level cache, which the threads share: B packed whole, 4 MB.
 constexpr int64_t kSharedFloats = 1 << 20;
 
