@@ -13,11 +13,13 @@ import numpy as np
 from msgspec import field
 
 import phonograd
+from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.bench.phone_cost import saved_epoch
 from phonograd.bench.predict import PredictBenchConfig, bench_predict
 from phonograd.bench.results import FOLDER
 from phonograd.device_runtime.base.documents import Positive, Record, parse
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.evaluation import keystroke_savings
 from phonograd.papers.kinds.one_node import draw_users
@@ -28,6 +30,7 @@ from phonograd.simulation.users import Messages, part_of, read_users, text_slice
 WAYS = ("alone", "own words")
 SHIPPED = "as shipped"
 WORSE = 3.0  # points
+ONE_THREAD = phonograd.BackendOptions(threads=1)
 CORES = {"A55": "cortex-a55", "A76": "neoverse-n1"}  # by the names of bench.phone_cost.KERNELS
 
 Person = tuple[Messages, Messages]  # what a user wrote before, and what they write then
@@ -85,8 +88,9 @@ class _Case:
     def train(self, earlier: Messages, place: Path) -> Path:
         """Train an epoch, as the user's phone does."""
         drawn, seed, out = self.simulation.get("output_sample"), self.context.seed, place / "trained"
-        one = phonograd.BackendOptions(threads=1)
-        settings = phonograd.TrainSettings(seed=seed, output_sample=drawn, sample_seed=drawn and seed, options=one)
+        settings = phonograd.TrainSettings(
+            seed=seed, output_sample=drawn, sample_seed=drawn and seed, options=ONE_THREAD
+        )
         rehearsal = self.context.optional("rehearsal")
         phonograd.train(self.artifacts, earlier, settings, rehearsal=rehearsal, out=out)
         return out
@@ -178,11 +182,23 @@ def figures_of(saved: Mapping[str, list[float]], first: Mapping[str, list[float]
 
 
 def measure_costs(artifacts: phonograd.Artifacts) -> dict[str, float]:
-    """What a model in int8 is on one core here, and seconds of an epoch on phones' cores, where they are projected."""
+    """What a model is on one core here, and seconds of an epoch on phones' cores, where they are projected."""
     *_, int8 = bench_predict(artifacts.folder, PredictBenchConfig(threads=1), str)["ways"]
     found = {"MB in int8": int8["weight_bytes"] / 1e6, "ms a suggestion": int8["median_seconds"] * 1e3}
+    found["MB of memory, training"] = in_fresh_process(_memory_of_a_step, artifacts.folder) / 1e6
     counts = parse((FOLDER / "phone.json").read_bytes())
     for core, cpu in CORES.items():
         if (seconds := saved_epoch(counts, cpu, artifacts.manifest.model)) is not None:
             found[f"s an epoch on {core}"] = seconds
     return found
+
+
+def _memory_of_a_step(folder: Path) -> int:
+    """Bytes at most, of weights read and memory taken, by which a process grows that trains one step on one thread."""
+    artifacts, settings = phonograd.open_artifacts(folder), phonograd.TrainSettings(seed=0, options=ONE_THREAD)
+    training = artifacts.manifest.training
+    words = phonograd.Vocabulary.load(artifacts.path(VOCABULARY)).words[: training.minibatch * training.bptt]
+    load_library()
+    before = peak_rss_bytes()
+    phonograd.train(artifacts, [b" ".join(words)], settings)
+    return peak_rss_bytes() - before
