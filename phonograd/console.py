@@ -14,7 +14,7 @@ import click
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
 from phonograd.device_runtime.base.visible import visible, with_options
-from phonograd.pages import format_value, worded
+from phonograd.pages import format_value, to_words
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
@@ -126,12 +126,12 @@ def print_table(title: str, rows: Rows) -> None:
 
 def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
     """A table's rows of one result: its figures, in words, one below another."""
-    return [{title: name, "value": value} for name, value in worded(document).items()]
+    return [{title: name, "value": value} for name, value in to_words(document).items()]
 
 
 def side_by_side(results: Mapping[str, Mapping[str, object]]) -> Rows:
     """A table's rows of several results, by name: a column of each, with the standard errors of figures."""
-    columns = {name: worded(result) for name, result in results.items()}
+    columns = {name: to_words(result) for name, result in results.items()}
     names = dict.fromkeys(figure for column in columns.values() for figure in column)
     return [{"figure": figure, **{name: column.get(figure) for name, column in columns.items()}} for figure in names]
 

@@ -13,7 +13,7 @@ from phonograd.config.files import FILES
 from phonograd.config.values import Config
 from phonograd.console import NAMES, Console, complain, name_options, option_names, run
 from phonograd.device_runtime.base.errors import ServerRefusedError
-from phonograd.pages import format_value, worded
+from phonograd.pages import format_value, to_words
 from phonograd.server_agg.log_format import TextFormatter, configure, event
 
 HOSTILE = "a\x1b[2Jb\x07\x7f\x9b\u202e\u2066\u200fc\rd"
@@ -132,13 +132,13 @@ def test_figures_have_the_digits_that_their_errors_leave() -> None:
         "c": 5.0,
         "c_error": 0.0,
     }
-    assert worded(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
+    assert to_words(row) == {"a": "33,940 ± 390", "b": "0.0282 ± 0.0073", "c": "5 ± 0.00"}
     shares: dict[str, object] = {"kss": 0.1492, "kss_error": 0.0065, "user_share": 1.0, "top1_with_unknown": None}
-    assert [*worded(shares).items()] == [
+    assert [*to_words(shares).items()] == [
         ("keystrokes saved", "14.9 ± 0.7 %"),
         ("user's share of the tokens", "100.0 %"),
         ("top-1 with unknown words", None),
     ]
     facts = {"peak_rss_bytes": 62_400_000, "nbytes": 7, "precision": "fp32"}
-    assert worded(facts) == {"peak memory, MB": 62.4, "bytes": 7, "precision": "fp32"}
+    assert to_words(facts) == {"peak memory, MB": 62.4, "bytes": 7, "precision": "fp32"}
     assert format_value("31" * 32) == "31" * 6

@@ -31,7 +31,7 @@ from phonograd.export.inspection import how_to_get_onnx
 from phonograd.export.presets import PRESETS
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.export.vocabulary_import import load_vocabulary
-from phonograd.pages import worded
+from phonograd.pages import to_words
 
 GROUPS = {
     "Your own model": ("--model", "--rename", "--check"),
@@ -164,4 +164,4 @@ def merge(
 
     build_on_first_use(console)
     document = {"model": str(out), **dataclasses.asdict(merge_adapters(model, out))}
-    console.result(document, ("Model", [worded(document)]))
+    console.result(document, ("Model", [to_words(document)]))

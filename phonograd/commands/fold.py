@@ -13,7 +13,7 @@ from phonograd.commands.paths import OUTPUT
 from phonograd.commands.shared_options import ENGINE
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.pages import worded
+from phonograd.pages import to_words
 
 FOLD = Options(
     fold_updates,
@@ -45,7 +45,7 @@ def fold(
     model: Any = artifacts_of(base) if base.is_dir() else base
     written = fold_updates(files, model, **options)
     document = {"model": str(options["out"]), "updates": len(files), **dataclasses.asdict(written)}
-    console.result(document, ("Model", [worded(document)]))
+    console.result(document, ("Model", [to_words(document)]))
 
 
 def _files_of(path: Path) -> list[Path]:

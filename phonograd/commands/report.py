@@ -10,7 +10,7 @@ from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, figures, output_options
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from phonograd.server_agg.settings.storage import ServerStorage
 
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
@@ -190,7 +190,7 @@ def models(
         "bytes": fetched.nbytes,
         "received_bytes": fetched.received,
     }
-    console.result(document, ("Fetched", [worded(document)]))
+    console.result(document, ("Fetched", [to_words(document)]))
 
 
 def _choose_model(models: list[dict[str, Any]], fetch: str) -> str:
@@ -233,7 +233,7 @@ def discard(console: Console, number: int, place: Connection | ServerStorage) ->
     from phonograd.api.administration import discard as discard_updates
 
     document = discard_updates(place, number)
-    console.result(document, ("Discarded", [worded(document)]))
+    console.result(document, ("Discarded", [to_words(document)]))
 
 
 def _title(report: dict[str, Any]) -> str:

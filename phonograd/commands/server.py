@@ -24,7 +24,7 @@ from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from phonograd.server_agg.log_format import configure
 
 if TYPE_CHECKING:
@@ -156,4 +156,4 @@ def pull(
         "links": pulled.links,
         "received_bytes": pulled.received,
     }
-    console.result(document, ("Pulled", [worded(document)]))
+    console.result(document, ("Pulled", [to_words(document)]))

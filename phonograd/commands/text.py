@@ -10,7 +10,7 @@ from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.options import arg, opt, own_options, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
-from phonograd.pages import worded
+from phonograd.pages import to_words
 
 UNSPACED_SHARE = 0.1  # of the tokens, from which `vocab build` says that there is no lexicon
 SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
@@ -73,7 +73,7 @@ def build(
         )
     vocabulary.write(out)
     document = {"vocabulary": str(out), "words": len(vocabulary), "coverage": coverage(vocabulary)}
-    console.result(document, ("Vocabulary", [worded(document)]))
+    console.result(document, ("Vocabulary", [to_words(document)]))
 
 
 @vocab.command()
@@ -101,7 +101,7 @@ def check(console: Console, vocabulary: Annotated[Path, arg()], texts: Annotated
         rows.append({"text": str(path), "known": known, "precision": found.precision, "recall": found.recall})
         misses += [{"text": str(path), **dataclasses.asdict(miss)} for miss in found.misses]
     table = ("Written and shown otherwise, the commonest", misses[:SHOWN_CHANGES])
-    known_words = ("Words known, and their capitals", [worded(row) for row in rows])
+    known_words = ("Words known, and their capitals", [to_words(row) for row in rows])
     console.result({"texts": rows, "misses": misses}, known_words, table)
 
 
@@ -138,5 +138,5 @@ def import_(
     document = {"vocabulary": str(out), "words": len(imported.vocabulary), **counts}
     shown = [{**change, "became": change["became"] or "dropped"} for change in changes[:SHOWN_CHANGES]]
     title = f"Dropped, merged and changed, {len(shown)} of {len(changes)} (all of them: --json)"
-    tables = [("Vocabulary", [worded(document)]), *([(title, shown)] if shown else [])]
+    tables = [("Vocabulary", [to_words(document)]), *([(title, shown)] if shown else [])]
     console.result({**document, "changes": changes}, *tables)

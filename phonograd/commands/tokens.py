@@ -20,7 +20,7 @@ from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -87,7 +87,7 @@ def revoke(console: Console, place: Place, name: Annotated[str, arg()]) -> None:
         return {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
 
     document = _carry_out(place, ("DELETE", f"/v1/phones/{quote(name, safe='')}"), local)
-    console.result(document, ("Revoked", [worded(document)]))
+    console.result(document, ("Revoked", [to_words(document)]))
 
 
 @tokens.command("list")

@@ -29,7 +29,7 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.device_runtime.masked.phone import require_new_model
 from phonograd.device_runtime.text.rehearsal import TextShares
-from phonograd.pages import worded
+from phonograd.pages import to_words
 
 GROUPS = {
     "Text and model": ("--user", "--rehearsal", "--weights"),
@@ -51,7 +51,7 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     The seed is derived from model, round and --phone; without --phone it is random, and reported. With --rehearsal,
     random general messages are added until the user's share of the tokens is λ (paper P). With --server, the command
     fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
-    same bits, and a finished one starts anew; SIGTERM and SIGINT stop it after the current step and a save, with exit
+    same bits, and a finished one starts again; SIGTERM and SIGINT stop it after the current step and a save, with exit
     codes 143 and 130.
     """
     given, masking = config.take(Training), config.take(Masked)
@@ -192,7 +192,7 @@ def _show(console: Console, document: dict[str, Any]) -> None:
         ("Training", figures({key: value for key, value in shown.items() if key not in hidden}))
     ]
     written = {kind: document.get(kind, {}) for kind in ("weights", "update")}
-    if files := [worded({"file": kind, **one}) for kind, one in written.items() if one.get("path")]:
+    if files := [to_words({"file": kind, **one}) for kind, one in written.items() if one.get("path")]:
         tables.append(("Written", files))
     if receipt := document.get("receipt"):
         tables.append(("Accepted", figures(receipt)))

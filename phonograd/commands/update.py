@@ -12,7 +12,7 @@ from phonograd.commands.shared_options import CODEC, PHONE, SEED
 from phonograd.console import Console, figures, output_options
 from phonograd.device_runtime.base.documents import document_of
 from phonograd.device_runtime.update.update_file import MAX_COUNT
-from phonograd.pages import worded
+from phonograd.pages import to_words
 
 Base = Annotated[Path, "The model the phone started from: ARTIFACTS/weights.safetensors."]
 
@@ -48,7 +48,7 @@ def encode(
         "seed": encoded.info.seed,
         **dataclasses.asdict(encoded.file),
     }
-    console.result(document, ("Update", [worded(document | {"seed": str(encoded.info.seed)})]))
+    console.result(document, ("Update", [to_words(document | {"seed": str(encoded.info.seed)})]))
 
 
 @update.command()
@@ -66,7 +66,7 @@ def decode(
 
     written = save_tensors(out, decode_update(update_file, base))
     document = {"weights": str(out), **dataclasses.asdict(written)}
-    console.result(document, ("Weights", [worded(document)]))
+    console.result(document, ("Weights", [to_words(document)]))
 
 
 @update.command()

@@ -37,16 +37,16 @@ def format_value(value: object) -> str:
     return text[:HASH_DIGITS] if SHA256.fullmatch(text) else text
 
 
-def worded(record: Mapping[str, object]) -> dict[str, object]:
+def to_words(record: Mapping[str, object]) -> dict[str, object]:
     """A record's fields as a table has them: their names in words, shares in percent, bytes in MB.
 
     The standard error of a figure, NAME_error, is beside it; both end at the error's second digit.
     """
     named = {name: value for name, value in record.items() if not name.endswith("_error")}
-    return dict(_worded(name, value, record.get(f"{name}_error")) for name, value in named.items())
+    return dict(_title_and_cell(name, value, record.get(f"{name}_error")) for name, value in named.items())
 
 
-def _worded(name: str, value: object, error: object) -> tuple[str, object]:
+def _title_and_cell(name: str, value: object, error: object) -> tuple[str, object]:
     words = name.replace("with_unknown", "with_unknown_words").split("_")
     title = FIELDS.get(name) or " ".join(WORDS.get(word, word) for word in words)
     if name.endswith("_bytes"):

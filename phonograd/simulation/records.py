@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Record, Sha256, about
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from phonograd.server_agg.aggregation.privacy.accountant import NEIGHBOURS
 from phonograd.simulation.quality import Figure, Quality, spread
 
@@ -103,11 +103,11 @@ def tables_of(record: SimulationRecord) -> dict[str, list[dict[str, Any]]]:
             row = {"round": number, "perplexity": users.pooled, "perplexity_error": users.error}
             row |= {"mean": users.mean, "p10": users.p10, "p90": users.p90}
             row |= {name: found.pooled for name in _FIGURES if (found := spread(quality.users, name))}
-            of_users.append(worded(row))
+            of_users.append(to_words(row))
         if (general := quality.general) is not None:
             row = {"round": number, "perplexity": general.perplexity, "perplexity_error": general.perplexity_error}
             row |= {name: value for name in _FIGURES if (value := getattr(general, name)) is not None}
-            of_general.append(worded(row))
+            of_general.append(to_words(row))
     tables = {"Simulated rounds": rounds, "New users": of_users, "General text": of_general}
     return {title: rows for title, rows in tables.items() if rows}
 

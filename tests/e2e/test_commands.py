@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from tests.support.command_line import Run, Workplace, keys, text_of
 from tests.support.margins import Margin
 from tests.support.serving import serving
@@ -105,7 +105,7 @@ def test_figures_are_shown_with_their_standard_errors(phono: Run, workplace: Wor
     for name, title in (("perplexity", "perplexity"), ("kss", "keystrokes saved")):
         assert 0 < found[f"{name}_error"] < found[name]
         assert f" {title} " in table
-        assert worded({name: found[name], f"{name}_error": found[f"{name}_error"]})[title] in table
+        assert to_words({name: found[name], f"{name}_error": found[f"{name}_error"]})[title] in table
     assert "_error" not in table
 
 

@@ -24,7 +24,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.training.round import Round, RoundSettings, Trained
 from phonograd.device_runtime.update.links import LinkCodec
-from phonograd.pages import worded
+from phonograd.pages import to_words
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer.closing import transfer as train_student
 from phonograd.simulation.folder import read_record
@@ -312,7 +312,7 @@ def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
     tables = tables_of(record)
     row = tables["New users"][-1]
     figure = {"perplexity": users.pooled, "perplexity_error": users.error}
-    assert (row["perplexity"], row["p10"]) == (worded(figure)["perplexity"], users.p10)
+    assert (row["perplexity"], row["p10"]) == (to_words(figure)["perplexity"], users.p10)
     assert tables["General text"][-1]["perplexity with unknown words"] == found.perplexity_with_unknown
     assert row["perplexity with unknown words"] == with_unknown.pooled != users.pooled
     assert re.fullmatch(r"general [\d.]+ \([\d.]+ with <unk>\), users [\d.]+ ± [\d.]+", heard[-1])

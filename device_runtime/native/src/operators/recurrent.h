@@ -40,8 +40,8 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
 // sums[m] = sum over n of G[n, m].
 void column_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 
-// Sweeps go to and fro over R, which is larger than a core's cache: every other step begins with what the one before it
-// read last.
+// Sweeps go back and forth over R, which is larger than a core's cache: every other step begins with what the one
+// before it read last.
 inline bool goes_back(int64_t t) {
   return t % 2 != 0;
 }
