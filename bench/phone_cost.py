@@ -244,7 +244,8 @@ def bench_phone(
 
 
 def _instructions(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
-    of_paper = [one for one in counts if (one.model, one.machine) == (shape_name(paper), "aarch64")]
+    name = shape_name(paper)
+    of_paper = [one for one in counts if (one.model, one.machine) == (name, "aarch64") and one.cpu != OUTER_PRODUCTS]
     words = [one.output_words for one in of_paper] or [paper.vocabulary, paper.vocabulary // SAMPLED]
     per_token = {one.output_words: one.instructions_per_token for one in of_paper if one.precision == precision}
     return {number: per_token.get(number) for number in words}
