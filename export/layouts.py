@@ -67,7 +67,7 @@ def in_our_layout(state: StateDict) -> tuple[StateDict, list[str]]:
     if folded is not state:
         was, now = map(_count_numbers, (state, folded))
         remarks.append(
-            "its LSTM's proj_size is multiplied into the weights that read it: they compute the same, from "
+            "its LSTM's proj_size is multiplied, for good, into the weights that read it: they compute the same, from "
             f"{now:,} numbers to train and send in place of {was:,}"
         )
     return folded, remarks

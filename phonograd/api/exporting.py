@@ -150,7 +150,8 @@ def model_with(
     if loaded.config.vocabulary != entries:
         raise VocabularyError(
             f"{trained_with or words.source}: {loaded.config.vocabulary} words expected, as {source} has rows, found "
-            f"{entries}; give the vocabulary that the model was trained with"
+            f"{entries}; give the vocabulary that the model was trained with, or, if this one was made of it, that as "
+            "`trained_with`"
         )
     weights = loaded.weights if rows is None else permute(loaded.weights, rows)
     config = msgspec.structs.replace(loaded.config, vocabulary=len(words))

@@ -37,7 +37,7 @@ BEFORE_UPLOAD = ("/keys", "/draws", "/shares", "/members")  # what phones of a m
 CONFLICT = 409  # the status of a second update in the name of one phone
 ROUND_OVER = 410  # the status of what is sent for a masked round that failed or has ended, or for an upload that has
 UNNAMED = "unnamed"  # who sends to a server that asks for no token, where nobody is named
-SHARED = f"; phones without `phone` share the name {UNNAMED}: give each its own"
+SHARED = f"; phones without `phone` share the name {UNNAMED}: send it with a name of its own"
 
 
 def connect(
@@ -163,7 +163,7 @@ class JoinedRound:
     def _later(self, update: StrPath) -> str:
         line = ["phonograd", "upload", str(update), "--server", str(self.server)]
         if self.phone is not None:
-            line += ["--phone", self.phone]
+            line += ["--phone", "NAME" if self.phone == UNNAMED else self.phone]
         return shlex.join(line)
 
 

@@ -9,7 +9,7 @@ import click
 
 from phonograd.api.model import keystrokes_saved, open_model
 from phonograd.commands.connecting import connection_options
-from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
+from phonograd.commands.fitting import invalid_share, warn_of_invalid, warn_of_misfit, warn_of_unknown
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.options import THREADS, arg, opt, own_options, refuse
 from phonograd.console import Console, output_options, side_by_side
@@ -66,6 +66,7 @@ def evaluate(
     with open_model(folder, weights=weights, options=BackendOptions(threads)) as model:
         warn_of_misfit(console, model.vocabulary)
         for path, lines in messages.items():
+            warn_of_invalid(console, path, invalid_share(lines))
             with console.progress("evaluating", "tokens") as show:
                 result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
             rows.append({"text": str(path), **dataclasses.asdict(result)})

@@ -85,6 +85,13 @@ def export(console: Console, config: Config) -> None:
     if given.check is not None:
         document["check"] = {"text": str(given.check), **evaluated}
         checked.append((f"Check on {given.check}", side_by_side(evaluated)))
+        if evaluated["exported"]["perplexity_with_unknown"] > 2 * len(
+            vocabulary
+        ):  # an untrained model has about as many
+            console.say(
+                f"phonograd: warning: the model predicts {given.check} worse than chance would; are the words of "
+                f"{given.vocabulary} in another order than those it was trained with?"
+            )
     console.result(document, *_summary(document), *checked)
 
 

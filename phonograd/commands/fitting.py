@@ -12,8 +12,25 @@ WARN_UNKNOWN_SHARE = 0.3
 
 
 def warn_of_text(console: Console, vocabulary: Vocabulary, text: Path | str, messages: Iterable[bytes]) -> None:
-    """Warn of messages of whose words the vocabulary lacks many."""
+    """Warn of messages that are not all UTF-8, or of whose words the vocabulary lacks many."""
+    messages = list(messages)
     warn_of_unknown(console, text, unknown_share(vocabulary.encode(messages)))
+    warn_of_invalid(console, text, invalid_share(messages))
+
+
+def invalid_share(messages: Iterable[bytes]) -> float:
+    """The share of bytes that are part of no UTF-8 character."""
+    text = b"".join(messages)
+    return 1 - len(text.decode("utf-8", "ignore").encode()) / max(1, len(text))
+
+
+def warn_of_invalid(console: Console, text: Path | str, share: float) -> None:
+    """Warn of a text of whose bytes this share is not UTF-8."""
+    if share > 0:
+        console.say(
+            f"phonograd: warning: {text}: {100 * share:.2g} % of the bytes are not UTF-8; is it Latin-1 (convert it "
+            "with: iconv -f LATIN1 -t UTF-8), or no text?"
+        )
 
 
 def warn_of_unknown(console: Console, text: Path | str | None, share: float | None) -> None:

@@ -101,7 +101,9 @@ def check(console: Console, vocabulary: Annotated[Path, arg()], texts: Annotated
         rows.append({"text": str(path), "known": known, "precision": found.precision, "recall": found.recall})
         misses += [{"text": str(path), **dataclasses.asdict(miss)} for miss in found.misses]
     table = ("Written and shown otherwise, the commonest", misses[:SHOWN_CHANGES])
-    known_words = ("Words known, and their capitals", [to_words(row) for row in rows])
+    named = {"precision": "shown capitals that are right", "recall": "right ones shown"}
+    shown = [{named.get(name, name): value for name, value in to_words(row).items()} for row in rows]
+    known_words = ("Words known, and their capitals", shown)
     console.result({"texts": rows, "misses": misses}, known_words, table)
 
 
@@ -121,7 +123,7 @@ def import_(
 
     <unk> and <eos> come first, words are spelled as the tokenizer spells them, those that are then the same are merged,
     and words that it never produces are dropped. Counts are added up, those of dropped words to <unk>'s. To convert
-    weights trained with SOURCE: phonograd export --vocab OUT --weights FILE --weights-vocab SOURCE.
+    a model trained with SOURCE: phonograd export --model FILE --vocab OUT --set read.weights_vocab=SOURCE.
     """
     from phonograd.device_runtime.base.files import write_bytes
     from phonograd.export.vocabulary_import import import_vocabulary
@@ -130,6 +132,7 @@ def import_(
     write_bytes(out, imported.vocabulary.to_bytes())
     if imported.rows[0] < 0 or imported.rows[1] < 0:
         console.say(f"{source}: <unk> or <eos> is not there and was added; weights trained with it have no row for it")
+    console.say(f"a model trained with {source} is exported with: --vocab {out} --set read.weights_vocab={source}")
     changes: list[dict[str, Any]] = []
     for entry in (*imported.dropped, *imported.merged, *imported.changed):
         word, became = (part and part.decode("utf-8", "replace") for part in (entry.word, entry.became))

@@ -68,7 +68,7 @@ def rotate(
     expires: Annotated[str, EXPIRES] = DEFAULT_LIFETIME,
     overlap: Annotated[str, opt("How long the old tokens stay valid at most: 1d, 0s.")] = DEFAULT_OVERLAP,
 ) -> None:
-    """Show a new token for NAME once; its other tokens expire soon."""
+    """Show a new token for NAME once; its other tokens stay valid for --overlap."""
     request = ("POST", f"/v1/phones/{quote(name, safe='')}/tokens", {"expires": expires, "overlap": overlap}, 201)
     made = _carry_out(
         place, request, lambda ledger: PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name())

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import click
@@ -13,7 +15,7 @@ from phonograd.api.training import ResumableState, TrainHooks, TrainSettings
 from phonograd.api.training import train as train_on
 from phonograd.commands.configured import config_options
 from phonograd.commands.connecting import closing_notice, connection_from, model_cache_from, token_option
-from phonograd.commands.fitting import warn_of_unknown
+from phonograd.commands.fitting import warn_of_invalid, warn_of_unknown
 from phonograd.commands.grouped import GroupedCommand
 from phonograd.commands.native import build_on_first_use, chosen_precision
 from phonograd.commands.paths import OUT_FOLDER, OUTPUT
@@ -87,6 +89,12 @@ def train(console: Console, config: Config, token: str | None, sample_seed: int 
     if given.out is None and update is None:
         console.say("nothing of this training was kept: --out FILE keeps the trained weights, --update FILE the update")
     report = trained.report
+    if rises(report.losses):
+        rate = folder.manifest.training.learning_rate
+        console.say(
+            f"phonograd: warning: the loss rose while it trained; the learning rate {rate:g}, which the folder was "
+            "exported with, may be too high for this model: phonograd export --set training.learning_rate=..."
+        )
     document: dict[str, Any] = {
         "threads": settings.options.threads,
         "precision": settings.options.precision,
@@ -159,10 +167,10 @@ def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, 
         if joined.opened.masked is None:
             receipt = joined.send(update, lambda done, total: show(done, total, ""))
             if not keep:
-                update.unlink()
+                _forget(update)
             return receipt
         if not keep:  # also after an error: it never leaves this machine, and is not sent later
-            after.callback(update.unlink)
+            after.callback(_forget, update)
         return joined.take_part(
             update,
             phone_masking(joined.server, joined.phone, **asdict(masking)),
@@ -171,14 +179,24 @@ def _send(console: Console, joined: JoinedRound, update: Path, masking: Masked, 
         )
 
 
+def _forget(update: Path) -> None:
+    """Remove an update that was sent, and the folders made for it if nothing else is in them."""
+    update.unlink()
+    with contextlib.suppress(OSError):
+        update.parent.rmdir()
+        update.parent.parent.rmdir()
+
+
+def rises(losses: Sequence[float]) -> bool:
+    """Whether the last third of an epoch's losses [steps] is a tenth above the first third, of at least 9 steps."""
+    third = len(losses) // 3
+    return third >= 3 and fmean(losses[-third:]) > 1.1 * fmean(losses[:third])
+
+
 def _warn_of(console: Console, text: TextShares, user: Path, rehearsal: Path | None) -> None:
     warn_of_unknown(console, user, text.user_unknown_share)
     warn_of_unknown(console, rehearsal, text.general_unknown_share)
-    if text.user_invalid_share > 0:
-        console.say(
-            f"phonograd: warning: {user}: {100 * text.user_invalid_share:.2g} % of the bytes are not UTF-8; is it "
-            "Latin-1 (convert it with: iconv -f LATIN1 -t UTF-8), or no text?"
-        )
+    warn_of_invalid(console, user, text.user_invalid_share)
 
 
 def _show(console: Console, document: dict[str, Any]) -> None:

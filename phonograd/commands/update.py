@@ -82,5 +82,5 @@ def show(console: Console, update_file: Annotated[Path, arg()]) -> None:
             for spec in encoded.parts()
         ]
         document = {**document_of(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
-    facts = {key: value for key, value in document.items() if key != "parts"}
+    facts = {key: value for key, value in document.items() if key != "parts"} | {"seed": str(document["seed"])}
     console.result(document, (str(update_file), figures(facts)), ("Parts", parts))

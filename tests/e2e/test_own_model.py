@@ -153,8 +153,15 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
         assert found["pytorch"][figure] == pytest.approx(evaluated[figure], rel=1e-4)
     table = phono(*export, "--overwrite").out.partition(f"Check on {text}")[2]
     assert all(title in table for title in ("pytorch", "exported", "perplexity with unknown"))
-    text.write_bytes(b"the elsewhere\n")
-    assert f"warning: {text}: 50% of the words are unknown to the vocabulary" in phono(*export, "--overwrite").err
+    text.write_bytes(b"the elsewhere \xfc\n")
+    weights = torch.load(model)
+    weights["decoder.bias"][3] = 30  # as if the words of the vocabulary were in another order
+    torch.save(weights, model)
+    warned = phono(*export, "--overwrite").err
+    assert f"warning: {text}: 67% of the words are unknown to the vocabulary" in warned
+    assert f"warning: {text}: 6.7 % of the bytes are not UTF-8; is it Latin-1" in warned
+    assert f"warning: the model predicts {text} worse than chance would" in warned
+    assert "6.7 % of the bytes are not UTF-8" in phono("eval", artifacts, "--text", text).err
     assert_refused(
         phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be opened: No such file"
     )

@@ -11,6 +11,7 @@ import pytest
 
 from phonograd.api import rounds
 from phonograd.api.rounds import JoinedRound
+from phonograd.commands.train import rises
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client
@@ -162,9 +163,15 @@ def test_a_second_phone_without_a_name_is_refused(phono: Run, workplace: Workpla
             outcome = phono(*line)
             assert (outcome.code, outcome.err.rpartition("; ")[2]) == (
                 8,
-                "phones without --phone share the name unnamed: give each its own\n",
+                "phones without --phone share the name unnamed: send it with a name of its own\n",
             )
         assert phono(*train, "--server", url, "--phone", "bob").code == 0
+
+
+def test_a_loss_that_rises_is_told_from_one_that_wavers() -> None:
+    assert rises([1.0, 1.1, 0.9, 1.2, 1.3, 1.2, 1.3, 1.2, 1.4])
+    assert not rises([1.0, 1.3, 0.9, 1.2, 1.0, 1.1, 1.0, 1.2, 1.1])
+    assert not rises([1.0, 2.0, 3.0])
 
 
 def test_phones_without_a_name_do_not_share_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
