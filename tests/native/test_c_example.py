@@ -59,7 +59,7 @@ def arm64(folder: Path) -> list[str]:
     libc = programs()["libc.so.6"].parent
     loader = programs()["ld-linux-aarch64.so.1"]
     return [
-        "qemu-aarch64",
+        *("qemu-aarch64", "-cpu", "max,sme=off"),  # it takes minutes for SME, which test_arm.py tests
         str(loader),
         "--library-path",
         f"{folder / 'moved'}:{libc}",
