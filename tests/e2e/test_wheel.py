@@ -28,6 +28,7 @@ from phonograd.device_runtime.native_build.macos import check_macos_library
 from phonograd.device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources
 from tests.phone.stand_in.debs import python_line
 from tests.support.command_line import Run, Workplace
+from tests.support.emulated import WITHOUT_SME
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.wheel
@@ -229,7 +230,7 @@ def test_the_arm64_wheel_passes_its_self_test_under_qemu(
     platforms = [f"--platform={name}_aarch64" for name in ("manylinux_2_17", "manylinux2014", "manylinux_2_28")]
     place = ("--target", tmp_path / "site", "--python-version=3.11", "--only-binary=:all:", "--no-compile")
     succeed(builder, *PIP, "install", *place, *platforms, other_wheel[1])
-    cpu = {"QEMU_CPU": "max,sme=off"}  # qemu takes minutes for SME, which tests/native/test_arm.py tests
+    cpu = {"QEMU_CPU": WITHOUT_SME}
     said = succeed(
         *line, "-m", "phonograd", "selftest", changed={**NO_CACHE, "PYTHONPATH": str(tmp_path / "site"), **cpu}
     )

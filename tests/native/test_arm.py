@@ -29,12 +29,13 @@ from tests.native.formats_tool import pad
 from tests.native.kernels import SOURCES, hold, promised_errors
 from tests.native.links import SHAPES, Chain
 from tests.support.artifacts import exported
+from tests.support.emulated import WITHOUT_SME
 from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, until_step
 
 pytestmark = pytest.mark.phone
 
 # What qemu's CPUs report; the emulator's newest has everything the engine looks for, SME with vectors of any length.
-BF16 = "max,sme=off"
+BF16 = WITHOUT_SME
 SME = ("max,sme128=on", "max,sme256=on", "max,sme512=on")
 FEATURES = {
     "cortex-a53": ["neon", "sha256", "crc32"],

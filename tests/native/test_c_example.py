@@ -20,6 +20,7 @@ from phonograd.device_runtime.native_build.checks import check_arm64_library
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, compiler_cache, find_zig
 from phonograd.device_runtime.native_build.targets import ARM64, HOST, NATIVE, Target
 from tests.phone.stand_in.debs import programs
+from tests.support.emulated import WITHOUT_SME
 from tests.support.phone_command import STEPS, Place, text_of
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c" / "round.c"
@@ -59,7 +60,7 @@ def arm64(folder: Path) -> list[str]:
     libc = programs()["libc.so.6"].parent
     loader = programs()["ld-linux-aarch64.so.1"]
     return [
-        *("qemu-aarch64", "-cpu", "max,sme=off"),  # it takes minutes for SME, which test_arm.py tests
+        *("qemu-aarch64", "-cpu", WITHOUT_SME),
         str(loader),
         "--library-path",
         f"{folder / 'moved'}:{libc}",

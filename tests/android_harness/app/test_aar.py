@@ -18,6 +18,7 @@ from phonograd.device_runtime.native_build import build_android_library, build_p
 from phonograd.device_runtime.native_build.checks import check_emulator_binary, check_phone_binary
 from tests.android_harness.app.conftest import Script
 from tests.android_harness.app.jvm import Jvm
+from tests.support.emulated import WITHOUT_SME
 from tests.support.phone_command import Place, text_of
 
 pytestmark = pytest.mark.apk
@@ -120,7 +121,7 @@ def test_its_classes_train_with_its_program(
     unpacked: Path, jvm: Jvm, place: Place, script: Script, tmp_path: Path
 ) -> None:
     (unpacked / BINARY).chmod(0o755)
-    emulated = script(f'exec qemu-aarch64 {unpacked / BINARY} "$@"')
+    emulated = script(f'exec qemu-aarch64 -cpu {WITHOUT_SME} {unpacked / BINARY} "$@"')
     ours = Jvm(Path(f"{unpacked / 'classes.jar'}:{jvm.classes}"), jvm.fakes)
     (tmp_path / "user").write_bytes(text_of(3, 16 * 15))  # few steps: it runs under qemu
     files = (place.artifacts.folder, tmp_path / "user", tmp_path / "update", tmp_path / "state")

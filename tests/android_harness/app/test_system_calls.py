@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.native_build import build_emulator_binary, build_phone_binary
+from tests.support.emulated import WITHOUT_SME
 from tests.support.phone_command import Place, make_place, outputs
 
 pytestmark = pytest.mark.apk
@@ -33,7 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 def calls(*words: object, emulator: str = "qemu-aarch64") -> set[str]:
     """The names of the system calls of an aarch64 program, or another `emulator`'s, that ends well."""
-    line = [emulator, "-strace", *map(str, words)]
+    cpu = ("-cpu", WITHOUT_SME) if emulator == "qemu-aarch64" else ()
+    line = [emulator, *cpu, "-strace", *map(str, words)]
     done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
     # Threads may write into each other's lines: a name that no line begins with is left to the next one.
     found = set(re.findall(r"^\d+ ([a-z_0-9]+)\(", done.stderr, re.MULTILINE))
